@@ -1,0 +1,69 @@
+"""Unroll: recurrent models of discrete sequences, under explicit schemes.
+
+The names below appear in the order in which data flows. They are loaded when first used, so that `unroll --help` does not
+wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from unroll.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from unroll.corpus import Corpus
+    from unroll.decoding import Decoding
+    from unroll.errors import UnrollError
+    from unroll.evaluation import Perplexity
+    from unroll.experiment import PRESETS, Experiment
+    from unroll.scheme import SCHEMES, Scheme
+    from unroll.trained import Run, load, perplexity, sample, score
+    from unroll.training import train, train_fleet
+
+_HOMES = {
+    "Scheme": "scheme",
+    "SCHEMES": "scheme",
+    "Experiment": "experiment",
+    "PRESETS": "experiment",
+    "Corpus": "corpus",
+    "train": "training",
+    "train_fleet": "training",
+    "Run": "trained",
+    "load": "trained",
+    "Perplexity": "evaluation",
+    "perplexity": "trained",
+    "Decoding": "decoding",
+    "sample": "trained",
+    "score": "trained",
+    "UnrollError": "errors",
+}
+
+__all__ = [
+    "PRESETS",
+    "SCHEMES",
+    "Corpus",
+    "Decoding",
+    "Experiment",
+    "Perplexity",
+    "Run",
+    "Scheme",
+    "UnrollError",
+    "__version__",
+    "load",
+    "perplexity",
+    "sample",
+    "score",
+    "train",
+    "train_fleet",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unroll' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"unroll.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

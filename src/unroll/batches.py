@@ -1,0 +1,129 @@
+"""Which tokens batch i holds, for every run of a fleet: a pure function of i, so there is nothing to save.
+
+Row j of batch i starts at floor(j·N/B) + i·k1 in a train set of N tokens. An epoch ends before the batch in which the last
+row's window of k2 + 1 tokens would run past the end; then the train set is rotated and i starts again at 0.
+
+Shapes: M runs, T = k2 time steps, B rows, K scored positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unroll import randomness
+from unroll.corpus import Corpus, Split
+from unroll.errors import CorpusError
+from unroll.experiment import Experiment
+
+
+class Batch(NamedTuple):
+    """What one training step reads."""
+
+    number: int  # counted from 0 over the whole run
+    inputs_MTB: Tensor
+    targets_MKB: Tensor
+    gap_MTB: Tensor | None  # tokens between this window and the next, where k1 > k2 and a state is carried
+    reset_MB: Tensor  # rows whose carried state is set to 0 before this batch
+
+
+class Schedule:
+    """One run's windows."""
+
+    def __init__(self, experiment: Experiment, train: int) -> None:
+        self.experiment, self.train = experiment, train
+        scheme, rows = experiment.scheme, experiment.rows
+        self.row_starts = np.arange(rows, dtype=np.int64) * train // rows
+        # The last row's window must end inside the train set: start + i·k1 + k2 + 1 <= N.
+        room = train - int(self.row_starts[-1]) - (scheme.k2 + 1)
+        if room < 0:
+            needed = rows * (scheme.k2 + 1)
+            raise CorpusError(
+                f"{rows} rows of k2 + 1 = {scheme.k2 + 1} tokens need a train set of {needed:,} tokens; "
+                f"this one has {train:,}. Lower --k2 or --rows, or bring more text."
+            )
+        self.batches_an_epoch = room // scheme.k1 + 1
+        self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    def starts(self, number: int) -> NDArray[np.int64]:
+        """Where each row's window starts in the rotated train set."""
+        epoch, i = divmod(number, self.batches_an_epoch)
+        if not self.experiment.shuffle:
+            return self.row_starts + i * self.experiment.scheme.k1
+        if self._order is None or self._order[0] != epoch:
+            windows = self.batches_an_epoch * len(self.row_starts)
+            self._order = epoch, randomness.permutation(self.experiment.seed, "shuffle", epoch, windows)
+        rows = len(self.row_starts)
+        batch, row = np.divmod(self._order[1][i * rows : (i + 1) * rows], rows)
+        return np.asarray(self.row_starts[row] + batch * self.experiment.scheme.k1)
+
+    def rotation(self, number: int) -> int:
+        """How far the train set has been rotated when this batch is read."""
+        epoch = number // self.batches_an_epoch
+        if self.experiment.shuffle or epoch == 0:
+            return 0
+        if self.experiment.rotation == "continue":
+            return epoch * self.batches_an_epoch * self.experiment.scheme.k1 % self.train
+        return randomness.below(self.experiment.seed, "rotation", epoch, self.train)
+
+    def resets(self, number: int) -> NDArray[np.bool_]:
+        """Which rows' carried state is set to 0 before this batch."""
+        reset, rows = self.experiment.scheme.reset, self.experiment.rows
+        if isinstance(reset, float | int):
+            return randomness.uniform(self.experiment.seed, "reset", number, rows) < reset
+        return np.full(rows, reset == "epoch" and number % self.batches_an_epoch == 0)
+
+
+class Batches:
+    """The batches of a fleet, gathered on its device from text that stays there."""
+
+    def __init__(self, experiments: Sequence[Experiment], corpora: Sequence[Corpus], device: torch.device) -> None:
+        scheme = experiments[0].scheme
+        self.k2, self.K, self.gap = scheme.k2, scheme.scored, max(e.scheme.gap for e in experiments)
+        splits = [corpus.split(e.split_seed) for e, corpus in zip(experiments, corpora, strict=True)]
+        self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
+        self._text, bases = _text(corpora, device)
+        self._places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
+
+    def __getitem__(self, number: int) -> Batch:
+        starts = np.stack([s.starts(number) + s.rotation(number) for s in self.schedules])
+        resets = np.stack([s.resets(number) for s in self.schedules])
+        device = self._text.device
+        starts_MB = torch.from_numpy(starts).to(device)
+        window = self._tokens(starts_MB, 0, self.k2 + 1)
+        return Batch(
+            number,
+            inputs_MTB=window[:, :-1],
+            targets_MKB=window[:, -self.K :],
+            gap_MTB=self._tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None,
+            reset_MB=torch.from_numpy(resets).to(device),
+        )
+
+    def _tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
+        """Tokens `first` to `last` − 1 behind each start, as [M, T, B]."""
+        train, offset, total, base = self._places.unbind(1)
+        t = torch.arange(first, last, device=starts_MB.device).view(1, -1, 1)
+        places = (starts_MB.unsqueeze(1) + t) % train.view(-1, 1, 1)
+        places = (places + offset.view(-1, 1, 1)) % total.view(-1, 1, 1) + base.view(-1, 1, 1)
+        return self._text[places].long()
+
+
+def _place(split: Split, base: int) -> tuple[int, int, int, int]:
+    return split.train, split.offset, split.train + split.test, base
+
+
+def _text(corpora: Sequence[Corpus], device: torch.device) -> tuple[Tensor, list[int]]:
+    """Every different corpus once, end to end, and where each run's own begins."""
+    different: dict[int, Corpus] = {id(corpus): corpus for corpus in corpora}
+    dtype = np.result_type(*(corpus.ids.dtype for corpus in different.values()))
+    begins, total = {}, 0
+    for key, corpus in different.items():
+        begins[key], total = total, total + len(corpus.ids)
+    parts = [torch.from_numpy(corpus.ids.astype(dtype, copy=False)) for corpus in different.values()]
+    text = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return text.to(device), [begins[id(corpus)] for corpus in corpora]

@@ -1,0 +1,243 @@
+"""An experiment: one frozen, complete, hashable description of a run, and its text form, run.toml.
+
+`Experiment` is flat, so that Python reads as the command line does; run.toml groups the same names in tables. What
+training sees is hashed into `identity`: two experiments with the same identity train the same weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, get_type_hints
+
+from unroll import plugins
+from unroll.errors import ConfigurationError, did_you_mean
+from unroll.scheme import Scheme, parse_training
+
+PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
+SEEDS = 2**63
+
+Check = tuple[Callable[[Any], bool], str]
+
+
+def _at_least(low: float) -> Check:
+    return lambda v: v >= low, f"at least {low}"
+
+
+def _one_of(*names: str) -> Check:
+    return lambda v: v in names, f"one of {', '.join(names)}"
+
+
+def _within(low: float, high: float, words: str) -> Check:
+    return lambda v: math.isfinite(v) and low <= v < high, words
+
+
+_POSITIVE: Check = (lambda v: math.isfinite(v) and v > 0, "a positive number")
+_SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
+
+
+def _setting(table: str, default: Any, check: Check | None = None, trains: bool = True) -> Any:
+    """A field of run.toml's `table`; `trains` says whether training sees it, and so whether identity depends on it."""
+    return field(default=default, metadata={"table": table, "check": check, "trains": trains})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a run.
+
+    >>> small = Experiment(corpus="stdlib", scheme=Scheme(k1=40), **PRESETS["small"])
+    >>> small.hidden, small.scheme.k1, small.batches
+    (128, 40, 2000)
+    >>> read_toml(write_toml(small)) == small
+    True
+    """
+
+    corpus: str = _setting("corpus", "", trains=False)
+    kind: str = _setting("corpus", "chars")
+    encoding: str = _setting("corpus", "utf-8")
+    min_count: int = _setting("corpus", 1, _at_least(1))
+    sha256: str = _setting("corpus", "")
+    tokens: int = _setting("corpus", 0, trains=False)
+    unique: int = _setting("corpus", 0, trains=False)
+    split_seed: int = _setting("corpus", 0, _SEED)
+
+    scheme: Scheme = field(default_factory=Scheme, metadata={"table": "scheme"})
+
+    cell: str = _setting("model", "lstm")
+    peepholes: str = _setting("model", "paper", _one_of("paper", "lasagne", "off"))
+    layers: int = _setting("model", 1, _at_least(1))
+    hidden: int = _setting("model", 512, _at_least(1))
+    dense: int = _setting("model", 1024, _at_least(1))
+    dropout: float = _setting("model", 0.0, _within(0, 1, "at least 0 and below 1"))
+    forget_bias: float = _setting("model", 0.0, (math.isfinite, "a finite number"))
+
+    optimiser: str = _setting("optimiser", "adam")
+    learning_rate: float = _setting("optimiser", 0.001, _POSITIVE)
+
+    batches: int = _setting("training", 12800, _at_least(1))
+    rows: int = _setting("training", 64, _at_least(1))
+    clip: float = _setting("training", 50.0, (lambda v: v > 0, "a positive number"))
+    seed: int = _setting("training", 0, _SEED)
+    precision: str = _setting("training", "float32", _one_of("float32", "float64"))
+    rotation: str = _setting("training", "random", _one_of("random", "continue"))
+    shuffle: bool = _setting("training", False)
+
+    evaluate: str = _setting("evaluation", "own", _one_of("own", "both"), trains=False)
+    test_tokens: int | None = _setting("evaluation", None, _at_least(1), trains=False)
+
+    device: str = _setting("machine", "auto", trains=False)
+    kernel: str = _setting("machine", "auto", trains=False)
+    threads: int | None = _setting("machine", None, _at_least(1), trains=False)
+
+    def __post_init__(self) -> None:
+        wrong = problems(self)
+        if wrong:
+            raise ConfigurationError(*wrong)
+
+    @property
+    def identity(self) -> str:
+        """The hash of what training sees: not the sampling procedure, paths, device, kernel or threads."""
+        seen = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("trains")}
+        if self.cell != "lstm":
+            seen["peepholes"] = "off"
+        s = self.scheme
+        reset = s.reset if s.carries else None
+        seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed but should be known."""
+        found = []
+        if self.scheme.k1 > self.scheme.k2:
+            found.append(
+                f"k1 = {self.scheme.k1} is above k2 = {self.scheme.k2}: "
+                f"{self.scheme.k1 - self.scheme.k2} of every {self.scheme.k1} tokens are never trained on."
+            )
+        if self.scheme.carries and self.scheme.reset == "never" and self.rotation == "random":
+            found.append(
+                "reset = never with rotation = random: after each epoch the carried state belongs to other text. "
+                "Use --rotation continue to read on where each row stopped."
+            )
+        return found
+
+
+def problems(experiment: Experiment) -> list[str]:
+    """Everything that is wrong with an experiment, in words."""
+    found = [
+        plugins.problem("unroll.tokens", experiment.kind, "kind"),
+        plugins.problem("unroll.cells", experiment.cell, "cell"),
+        plugins.problem("unroll.optimisers", experiment.optimiser, "optimiser"),
+    ]
+    if experiment.kernel != "auto":
+        found.append(plugins.problem("unroll.kernels", experiment.kernel, "kernel"))
+    for setting in fields(experiment):
+        check, value = setting.metadata.get("check"), getattr(experiment, setting.name)
+        if check and value is not None and not check[0](value):
+            table, option = setting.metadata["table"], setting.name.replace("_", "-")
+            found.append(
+                f"{setting.name} must be {check[1]}. Got {value}. "
+                f"Set --{option}, or {setting.name} under [{table}] in run.toml."
+            )
+    if experiment.shuffle and experiment.scheme.carries:
+        found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
+    return [problem for problem in found if problem]
+
+
+def from_options(options: Mapping[str, Any], scheme: Mapping[str, Any]) -> Experiment:
+    """An experiment from options by name, gathering the problems of the scheme and of everything else at once."""
+    wrong: list[str] = []
+    built: dict[str, Any] = {}
+    try:
+        built["scheme"] = Scheme(**scheme)
+    except ConfigurationError as error:
+        wrong += error.problems
+    try:
+        experiment = Experiment(**options, **built)
+    except ConfigurationError as error:
+        raise ConfigurationError(*wrong, *error.problems) from None
+    if wrong:
+        raise ConfigurationError(*wrong)
+    return experiment
+
+
+def write_toml(experiment: Experiment) -> str:
+    """run.toml: every setting in its table; None is left out, since TOML has no word for it."""
+    tables: dict[str, list[str]] = {}
+    for setting in fields(experiment):
+        lines = tables.setdefault(setting.metadata["table"], [])
+        value = getattr(experiment, setting.name)
+        if isinstance(value, Scheme):
+            lines += [_line(f.name, getattr(value, f.name)) for f in fields(value)]
+        else:
+            lines.append(_line("source" if setting.name == "corpus" else setting.name, value))
+    return "\n\n".join(f"[{table}]\n" + "\n".join(filter(None, lines)) for table, lines in tables.items()) + "\n"
+
+
+def _line(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{name} = {value!r}"
+    # A TOML basic string and a JSON string in ASCII are written alike.
+    return f"{name} = {json.dumps(value)}"
+
+
+def read_toml(text: str, where: str = "run.toml") -> Experiment:
+    """The experiment that run.toml describes; unknown tables and keys and wrong types are all told at once."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{where} is not valid TOML: {error}.") from None
+    known: dict[str, dict[str, tuple[str, Any]]] = {}
+    hints = get_type_hints(Experiment)
+    for setting in fields(Experiment):
+        name = "source" if setting.name == "corpus" else setting.name
+        known.setdefault(setting.metadata["table"], {})[name] = (setting.name, hints[setting.name])
+    known["scheme"] = {name: (name, hint) for name, hint in get_type_hints(Scheme).items()}
+
+    wrong: list[str] = []
+    found: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
+    for table, content in document.items():
+        if table not in known or not isinstance(content, dict):
+            wrong.append(f"{where} has no place for {table!r}.{did_you_mean(table, known)}")
+            continue
+        for key, value in content.items():
+            if key not in known[table]:
+                wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
+                continue
+            name, hint = known[table][key]
+            value = float(value) if hint is float and type(value) is int else value
+            # bool is an int to Python, but `layers = true` is no number to a person.
+            if isinstance(value, hint) and (type(value) is not bool or hint is bool):
+                found["scheme" if table == "scheme" else "rest"][name] = value
+            else:
+                expected = getattr(hint, "__name__", str(hint))
+                wrong.append(f"{key} under [{table}] in {where} must be {expected}. Got {value!r}.")
+    if wrong:
+        raise ConfigurationError(*wrong)
+    return from_options(found["rest"], found["scheme"])
+
+
+def scheme_options(number: int | None, train: str | None, sample: str | None) -> dict[str, Any]:
+    """The scheme's fields from `--scheme` or from `--train` and `--sample`: a number and a procedure exclude each other."""
+    from unroll.scheme import SCHEMES
+
+    if number is not None and (train or sample):
+        raise ConfigurationError("--scheme already says how to train and to sample: drop it, or --train and --sample.")
+    if number is not None and number not in SCHEMES:
+        raise ConfigurationError(f"--scheme must be 1, 2, 3 or 4. Got {number}.")
+    chosen = SCHEMES[number or 1]
+    options = {"loss": chosen.loss, "state": chosen.state, "sample": chosen.sample}
+    if train:
+        options |= parse_training(train)
+    if sample:
+        options["sample"] = sample
+    elif train and options["state"] == "carried":
+        # A model that never learned a first state has none to start windows from: what suits it runs on.
+        options["sample"] = "progressive"
+    return options

@@ -1,0 +1,77 @@
+"""How a stack of recurrent layers runs over time. One file a kernel; a file supplies
+
+    supports(network, device)                 None, or the reason in words why not
+    run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
+
+`reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights and
+into `first`; the states after step at_M are values, without a gradient.
+
+Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from unroll import plugins
+from unroll.cells import Extra, RecurrentCell, State
+from unroll.errors import ConfigurationError
+
+States = tuple[State, ...]  # one State a layer
+
+AUTO = "stacked"
+
+
+class Layer(NamedTuple):
+    """One layer's parameters, for all runs."""
+
+    W_x: Tensor  # [M, I, G]
+    W_h: Tensor  # [M, H, G]
+    b: Tensor  # [M, G]
+    extra: Extra
+
+
+class Network(NamedTuple):
+    """What a kernel runs."""
+
+    cell: RecurrentCell
+    clip: float
+    layers: tuple[Layer, ...]
+
+
+class Kernel(Protocol):
+    """What every kernel file is."""
+
+    def supports(self, network: Network, device: torch.device) -> str | None: ...
+
+    def run(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]: ...
+
+
+def load(name: str) -> Kernel:
+    """The kernel behind an option's name."""
+    return cast(Kernel, plugins.load("unroll.kernels", name))
+
+
+def require(name: str, network: Network, device: torch.device) -> Kernel:
+    """The kernel behind a name, or an error with its own words for why it cannot run this."""
+    kernel = load(name)
+    reason = kernel.supports(network, device)
+    if reason:
+        raise ConfigurationError(f"The kernel {name} cannot run this: {reason}. Choose another with --kernel.")
+    return kernel
+
+
+def embed(W_x: Tensor, ids: Tensor) -> Tensor:
+    """Rows of each run's matrix [M, I, G] by id [M, …]: the product of a one-hot input, never materialised."""
+    M, I, G = W_x.shape
+    shift = torch.arange(0, M * I, I, device=ids.device).view(-1, *[1] * (ids.dim() - 1))
+    return torch.nn.functional.embedding(ids + shift, W_x.reshape(M * I, G))
+
+
+def state_at(states_MTBH: State, at_M: Tensor) -> State:
+    """Each run's state after its own step, counted from 1."""
+    runs = torch.arange(len(at_M), device=at_M.device)
+    return tuple(s[runs, at_M - 1] for s in states_MTBH)

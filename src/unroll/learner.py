@@ -1,0 +1,146 @@
+"""One training step of M runs: Algorithms 1, 2 and 3 of the paper, which differ only in weights and in where a state is from.
+
+Shapes: M runs, B rows, K scored positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from unroll import optimisers
+from unroll.batches import Batches
+from unroll.corpus import Corpus
+from unroll.experiment import Experiment
+from unroll.model import Model
+
+REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
+
+
+class Learner:
+    """The weights, optimiser and states of M runs, advanced together one batch at a time."""
+
+    def __init__(
+        self, experiments: Sequence[Experiment], corpora: Sequence[Corpus], device: torch.device, kernel: str
+    ) -> None:
+        self.experiments = tuple(experiments)
+        self.batches = Batches(experiments, corpora, device)
+        self.model = Model.initial(experiments, [c.unique for c in corpora], device, kernel)
+        self.optimiser = optimisers.load(experiments[0].optimiser)
+        self.moments = {
+            name: tuple(torch.zeros_like(p, requires_grad=False) for _ in self.optimiser.MOMENTS)
+            for name, p in self.model.parameters.items()
+        }
+        self.carried = self.model.no_state()
+        self.count = 0  # batches done
+
+        def per_run(values: Sequence[object], dtype: torch.dtype) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        self.weights_MK = per_run([e.scheme.weights for e in experiments], self.model.dtype)
+        self.learning_rate_M = per_run([e.learning_rate for e in experiments], self.model.dtype)
+        self.last_M = per_run([e.batches for e in experiments], torch.long)
+        # A run that diverges is frozen on the device, its weights, optimiser and state as before the bad update.
+        self.stopped_M = per_run([0] * len(experiments), torch.long)  # the batch that went wrong, counted from 1; 0: none
+        self.reason_M = per_run([0] * len(experiments), torch.long)
+        self.loss_sum_M = per_run([0.0] * len(experiments), torch.float64)  # since the last evaluation
+        self.loss_count_M = per_run([0] * len(experiments), torch.long)
+
+    def step(self) -> None:
+        """Train on one batch."""
+        batch = self.batches[self.count]
+        nll_MBK, state = self.model.nll(batch, self.carried)
+        loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
+        parameters = self.model.parameters
+        gradients = dict(zip(parameters, torch.autograd.grad(loss_M.sum(), list(parameters.values())), strict=True))
+        with torch.no_grad():
+            alive_M = self._judge(loss_M, gradients)
+            self._update(gradients, alive_M)
+            self.carried = tuple(
+                tuple(torch.where(_like(alive_M, new), new, old) for new, old in zip(*pair, strict=True))
+                for pair in zip(state, self.carried, strict=True)
+            )
+            self.loss_sum_M += torch.where(alive_M, loss_M.double() / self.weights_MK.double().sum(-1), 0.0)
+            self.loss_count_M += alive_M
+        self.count += 1
+
+    def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
+        """Which runs take this update: those not ended, whose loss and gradients are finite."""
+        going_M = (self.stopped_M == 0) & (self.last_M > self.count)
+        # A sum of magnitudes is finite only if every element is; an overflow of the sum would stop a run as well.
+        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
+        reason_M = torch.where(torch.isfinite(loss_M), torch.where(finite_M, 0, 2), 1)
+        bad_M = going_M & (reason_M > 0)
+        self.stopped_M = torch.where(bad_M, self.count + 1, self.stopped_M)
+        self.reason_M = torch.where(bad_M, reason_M, self.reason_M)
+        return going_M & ~bad_M
+
+    def _update(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        for name, gradient in gradients.items():
+            old = self.moments[name]
+            rate = _like(self.learning_rate_M, gradient)
+            amount, new = self.optimiser.update(gradient, old, rate, self.count + 1)
+            alive = _like(alive_M, gradient)
+            self.model.parameters[name].sub_(torch.where(alive, amount, 0.0))
+            self.moments[name] = tuple(torch.where(alive, n, o) for n, o in zip(new, old, strict=True))
+
+    def stopped(self, m: int) -> tuple[int, str] | None:
+        """The batch at which a run diverged, and why; None if it did not."""
+        batch = int(self.stopped_M[m])
+        return (batch, REASONS[int(self.reason_M[m])]) if batch else None
+
+    def take_loss(self, m: int) -> float | None:
+        """Nats a token, the mean over the batches since the last call; None if there were none."""
+        total, count = float(self.loss_sum_M[m]), int(self.loss_count_M[m])
+        self.loss_sum_M[m], self.loss_count_M[m] = 0.0, 0
+        return total / count if count else None
+
+    def recent_loss(self, m: int) -> float | None:
+        """The same, only looked at."""
+        count = int(self.loss_count_M[m])
+        return float(self.loss_sum_M[m]) / count if count else None
+
+    def weights(self, m: int) -> dict[str, Tensor]:
+        """What a finished run stores: its parameters and, where states are carried, the last of them."""
+        carried = self._carried(m) if self.experiments[m].scheme.carries else {}
+        return self.model.values(m) | carried
+
+    def snapshot(self, m: int) -> dict[str, Tensor]:
+        """Everything that a run needs to go on exactly, without padding: one layout, whatever the kernel or the fleet."""
+        held = self.model.values(m) | self._carried(m)
+        for place, moment in enumerate(self.optimiser.MOMENTS):
+            own = self.model.values(m, {name: moments[place] for name, moments in self.moments.items()})
+            held |= {f"optimiser.{moment}.{name}": value for name, value in own.items()}
+        held["progress.loss_sum"] = self.loss_sum_M[m].cpu().reshape(1)
+        held["progress.loss_count"] = self.loss_count_M[m].cpu().reshape(1)
+        held["progress.stopped"] = torch.stack((self.stopped_M[m], self.reason_M[m])).cpu()
+        return held
+
+    def restore(self, m: int, held: Mapping[str, Tensor]) -> None:
+        """Put a snapshot back into its slot."""
+        with torch.no_grad():
+            for name, own in self.model.values(m).items():
+                place = (m, *(slice(n) for n in own.shape))
+                self.model.parameters[name][place] = held[name].to(self.model.device)
+                for moment, over_runs in zip(self.optimiser.MOMENTS, self.moments[name], strict=True):
+                    over_runs[place] = held[f"optimiser.{moment}.{name}"].to(self.model.device)
+            for layer, state in enumerate(self.carried):
+                for s, name in zip(state, self.model.cell.STATES, strict=True):
+                    s[m] = held[f"carried.{layer}.{name}"].to(self.model.device)
+            self.loss_sum_M[m] = held["progress.loss_sum"][0]
+            self.loss_count_M[m] = held["progress.loss_count"][0]
+            self.stopped_M[m], self.reason_M[m] = held["progress.stopped"].to(self.model.device)
+
+    def _carried(self, m: int) -> dict[str, Tensor]:
+        return {
+            f"carried.{layer}.{name}": s[m].cpu().contiguous()
+            for layer, state in enumerate(self.carried)
+            for name, s in zip(self.model.cell.STATES, state, strict=True)
+        }
+
+
+def _like(value_M: Tensor, tensor: Tensor) -> Tensor:
+    """A value a run, shaped to broadcast over a tensor."""
+    return value_M.view(-1, *[1] * (tensor.dim() - 1))

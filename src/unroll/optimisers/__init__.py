@@ -1,0 +1,30 @@
+"""How gradients change the weights. One file an optimiser; a file supplies
+
+    MOMENTS                                               the names of what it remembers of each parameter
+    update(gradient, moments, learning_rate, count)       -> the amount to subtract, and the moments after
+
+`count` is the number of this update, from 1. Everything carries the run axis M; `learning_rate` is [M, 1, …].
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+from torch import Tensor
+
+from unroll import plugins
+
+
+class Optimiser(Protocol):
+    """What every optimiser file is."""
+
+    MOMENTS: tuple[str, ...]
+
+    def update(
+        self, gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int
+    ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
+
+
+def load(name: str) -> Optimiser:
+    """The optimiser behind an option's name."""
+    return cast(Optimiser, plugins.load("unroll.optimisers", name))

@@ -1,0 +1,208 @@
+"""A run's folder: what is written when, what is checked when it is read.
+
+    run.toml               the whole configuration, resolved
+    status.json            training, interrupted, finished or stopped; the batch; what it ran on
+    vocabulary.json        kind, and symbols in id order
+    metrics.jsonl          one line an evaluation
+    weights.safetensors    when it has ended
+    checkpoints/           until then: the last two, from which it resumes exactly
+    perplexity.png         the curve
+
+Order matters: a metrics line is on disk before the checkpoint that counts it, and a checkpoint records how long
+metrics.jsonl was. On resume the file is cut back to that, and training says those lines again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unroll import durable
+from unroll.errors import RunError
+from unroll.experiment import Experiment, read_toml, write_toml
+from unroll.tokens import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KEPT = 2  # checkpoints
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one batch."""
+
+    batch: int
+    tensors: dict[str, Tensor]
+    facts: dict[str, str]
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | Path, experiment: Experiment, vocabulary: Vocabulary) -> RunFolder:
+        """A new folder, refused where one with anything in it exists."""
+        folder = cls(path)
+        folder.refuse_occupied()
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"Cannot make the folder {path}: {error.strerror}. Choose another with --out.") from None
+        durable.write(folder.path / "vocabulary.json", vocabulary.to_json().encode())
+        durable.write(folder.path / "run.toml", write_toml(experiment).encode())
+        return folder
+
+    def refuse_occupied(self) -> None:
+        """Nothing that exists is ever written over."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            advice = f"Go on with it: unroll train --resume {self.path}. " if self.is_run() else ""
+            raise RunError(f"{self.path} exists and is not empty. {advice}Or choose another folder with --out.")
+
+    def is_run(self) -> bool:
+        """Whether this looks like a run at all."""
+        return (self.path / "run.toml").is_file()
+
+    @property
+    def experiment(self) -> Experiment:
+        """run.toml, read and checked."""
+        return read_toml(self._text("run.toml"), str(self.path / "run.toml"))
+
+    @experiment.setter
+    def experiment(self, experiment: Experiment) -> None:
+        durable.write(self.path / "run.toml", write_toml(experiment).encode())
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """vocabulary.json, read and checked."""
+        return Vocabulary.from_json(self._text("vocabulary.json"), str(self.path / "vocabulary.json"))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """status.json; {"state": "new"} where training has not begun."""
+        if not (self.path / "status.json").exists():
+            return {"state": "new", "batch": 0}
+        try:
+            content = json.loads(self._text("status.json"))
+            if not isinstance(content["state"], str):
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state.") from None
+        return dict(content)
+
+    @status.setter
+    def status(self, status: Mapping[str, Any]) -> None:
+        durable.write(self.path / "status.json", (json.dumps(status, indent=1) + "\n").encode())
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The evaluations so far; a last line cut off by a crash is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        try:
+            return [dict(json.loads(line)) for line in lines]
+        except (ValueError, TypeError):
+            raise RunError(f"{path} is damaged: each line must be a JSON object.") from None
+
+    def record(self, metrics: Mapping[str, Any]) -> None:
+        """Add an evaluation."""
+        durable.append(self.path / "metrics.jsonl", json.dumps(metrics))
+
+    def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Write a checkpoint and drop all but the last two."""
+        folder = self.path / "checkpoints"
+        folder.mkdir(exist_ok=True)
+        metrics = self.path / "metrics.jsonl"
+        size = metrics.stat().st_size if metrics.exists() else 0
+        known = {**facts, "batch": str(batch), "metrics_bytes": str(size)}
+        durable.write(folder / f"batch-{batch:09d}.safetensors", durable.seal(tensors, known))
+        for old in self.checkpoints()[:-KEPT]:
+            self._checkpoint(old).unlink(missing_ok=True)
+
+    def checkpoints(self) -> list[int]:
+        """The batches at which there is a checkpoint, good or bad, in order."""
+        names = (re.fullmatch(r"batch-(\d+)\.safetensors", p.name) for p in (self.path / "checkpoints").glob("*"))
+        return sorted(int(name[1]) for name in names if name)
+
+    def checkpoint(self, batch: int) -> Checkpoint:
+        """A checkpoint, or a RunError that says what is wrong with it."""
+        path = self._checkpoint(batch)
+        tensors, facts = durable.unseal(path)
+        metrics = self.path / "metrics.jsonl"
+        size = metrics.stat().st_size if metrics.exists() else 0
+        if size < int(facts["metrics_bytes"]):
+            raise RunError(f"{metrics} has {size:,} bytes, fewer than the {facts['metrics_bytes']} that {path.name} counts.")
+        return Checkpoint(batch, tensors, facts)
+
+    def good_checkpoints(self, warnings: list[str]) -> Iterator[Checkpoint]:
+        """Whole checkpoints, newest first; damaged ones are told and passed over."""
+        for batch in reversed(self.checkpoints()):
+            try:
+                yield self.checkpoint(batch)
+            except RunError as error:
+                warnings.append(f"{error} The one before it is used.")
+
+    def rewind(self, checkpoint: Checkpoint) -> None:
+        """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
+        metrics = self.path / "metrics.jsonl"
+        if metrics.exists():
+            with open(metrics, "r+b") as file:
+                file.truncate(int(checkpoint.facts["metrics_bytes"]))
+                os.fsync(file.fileno())
+        for batch in self.checkpoints():
+            if batch > checkpoint.batch:
+                self._checkpoint(batch).unlink()
+
+    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
+        """Store the weights, say so, and only then drop the checkpoints."""
+        durable.write(self.path / "weights.safetensors", durable.seal(weights, facts))
+        self.status = status
+        folder = self.path / "checkpoints"
+        for path in folder.glob("*") if folder.exists() else ():
+            path.unlink()
+        with suppress(OSError):
+            folder.rmdir()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder: two processes cannot train one run."""
+        try:
+            import fcntl
+        except ImportError:  # not on this platform: nothing to hold it with
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise RunError(f"Another process is training {self.path}. Wait for it, or choose another folder.") from None
+        finally:
+            os.close(handle)
+
+    def _checkpoint(self, batch: int) -> Path:
+        return self.path / "checkpoints" / f"batch-{batch:09d}.safetensors"
+
+    def _text(self, name: str) -> str:
+        path = self.path / name
+        if not self.path.is_dir():
+            kind = "a pickle, which can run code when it is opened; it is not loaded" if self._pickle() else "no run folder"
+            raise RunError(f"{self.path} is {kind}. Give the folder that `unroll train --out` made.")
+        try:
+            return path.read_text("utf-8")
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing: a run folder holds one. Copy the whole folder.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(f"{path} cannot be read: {error}.") from None
+
+    def _pickle(self) -> bool:
+        return self.path.suffix in (".pt", ".pth", ".bin", ".pkl", ".ckpt")

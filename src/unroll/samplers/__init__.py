@@ -1,0 +1,39 @@
+"""Conditioning: which state the next token's distribution is computed from. One file a procedure; a file supplies
+
+    begin(model, k2, rows, first)            -> memory        before anything was read
+    read(model, memory, ids_B)               -> h_BH, memory  one token a row read; h_BH predicts the next
+    hidden(model, ids_N, k2, first)          -> chunks of [n, R, H], in order: what predicts every token after the first k2
+
+Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. The contract test
+holds the two to the same numbers. `model` is a fleet of one; `first` is the state a text starts from, R rows of it.
+
+Shapes: N tokens of a text, B or R rows, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from unroll import plugins
+
+if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
+    from torch import Tensor
+
+    from unroll.kernels import States
+    from unroll.model import Model
+
+
+class Sampler(Protocol):
+    """What every procedure's file is."""
+
+    def begin(self, model: Model, k2: int, rows: int, first: States | None = None) -> Any: ...
+
+    def read(self, model: Model, memory: Any, ids_B: Tensor) -> tuple[Tensor, Any]: ...
+
+    def hidden(self, model: Model, ids_N: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]: ...
+
+
+def load(name: str) -> Sampler:
+    """The procedure behind an option's name."""
+    return cast(Sampler, plugins.load("unroll.samplers", name))

@@ -1,0 +1,59 @@
+"""Windowed, rolling: exactly Algorithm 4, at the latency of one step instead of k2.
+
+k2 windows are in flight, each begun one token after the other. A new token is fed to all of them in one batched step;
+the oldest has then read exactly k2 tokens and predicts; its slot starts again from the first state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unroll.kernels import States
+from unroll.model import Model
+
+CHUNK_ROWS = 1024  # windows that a perplexity reads side by side
+
+
+class Memory(NamedTuple):
+    """k2 windows a row: slot s of row b stands at s·rows + b."""
+
+    slots: States
+    read: int  # tokens read so far
+    k2: int
+    first: States  # of all rows
+
+
+def begin(model: Model, k2: int, rows: int, first: States | None = None) -> Memory:
+    """All slots at the first state; those that have not begun read along and are begun anew in time."""
+    first = first if first is not None else model.first_state(rows)
+    slots = tuple(tuple(s.repeat(1, k2, 1) for s in state) for state in first)
+    return Memory(slots, 0, k2, first)
+
+
+def read(model: Model, memory: Memory, ids_B: Tensor) -> tuple[Tensor, Memory]:
+    """One batched step of all windows."""
+    k2, rows = memory.k2, len(ids_B)
+    begins = slice((begun := memory.read % k2) * rows, (begun + 1) * rows)
+    for state, first in zip(memory.slots, memory.first, strict=True):
+        for s, f in zip(state, first, strict=True):
+            s[:, begins] = f
+    slots = model.advance(ids_B.repeat(k2).unsqueeze(0), memory.slots)
+    oldest = max(0, memory.read - k2 + 1) % k2
+    h_BH = slots[-1][0][0, oldest * rows : (oldest + 1) * rows].clone()
+    return h_BH, memory._replace(slots=slots, read=memory.read + 1)
+
+
+def hidden(model: Model, ids_N: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]:
+    """All windows of the text are rows of one long batch, read in chunks."""
+    first = first if first is not None else model.first_state(1)
+    rows = first[0][0].shape[1]
+    windows_NT = ids_N[:-1].unfold(0, k2, 1)
+    for chunk_nT in windows_NT.split(max(1, CHUNK_ROWS // rows)):
+        state = tuple(tuple(s.repeat(1, len(chunk_nT), 1) for s in layer) for layer in first)
+        for t in range(k2):
+            state = model.advance(chunk_nT[:, t].repeat_interleave(rows).unsqueeze(0), state)
+        yield state[-1][0].view(len(chunk_nT), rows, -1)

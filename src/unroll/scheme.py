@@ -1,0 +1,185 @@
+"""Read first. A scheme says how a recurrent network is trained with truncated backpropagation through time,
+and how tokens are drawn from it.
+
+    scheme   training procedure        sampling procedure
+    1        multi-loss                windowed
+    2        single-loss               windowed
+    3        multi-loss                progressive
+    4        conditional multi-loss    progressive
+
+A **training procedure** is a point in a plane: which of a window's k2 positions carry a loss (`loss`, `k3`, `normalise`)
+× where the window's first state comes from (`state`, `reset`). Every k1 tokens a new window of k2 tokens begins: k1 is
+how often the weights are updated, k2 how far back gradients flow.
+
+A **sampling procedure** is a way of conditioning: which state the next token's distribution is computed from. `windowed`
+reads the last k2 tokens from the first state, for every token again; `progressive` runs on. Sampling draws from that
+distribution; perplexity scores the true token with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unroll import plugins
+from unroll.errors import ConfigurationError, did_you_mean
+
+# The paper's names for three points of the plane: (loss, state).
+TRAINING_PROCEDURES = {
+    "multi-loss": ("equal", "learned"),
+    "single-loss": ("last", "learned"),
+    "conditional": ("equal", "carried"),
+}
+DECAYS = ("linear", "exponential")
+RESETS = "epoch, never, or a probability above 0 and at most 1"
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A training procedure × a sampling procedure, with its k1 and k2.
+
+    >>> Scheme(loss="equal", state="learned", sample="windowed", k1=20, k2=100) == SCHEMES[1]
+    True
+    >>> SCHEMES[4].training
+    'conditional'
+    >>> Scheme(k2=4, loss="linear").weights
+    (0.25, 0.5, 0.75, 1.0)
+    """
+
+    loss: str = "equal"
+    state: str = "learned"
+    sample: str = "windowed"
+    k1: int = 20
+    k2: int = 100
+    k3: int | None = None
+    normalise: bool = False
+    reset: str | float = "epoch"
+
+    def __post_init__(self) -> None:
+        wrong = problems(self)
+        if wrong:
+            raise ConfigurationError(*wrong)
+
+    @property
+    def scored(self) -> int:
+        """K: how many trailing positions of a window carry a loss."""
+        return self.k3 or int(plugins.load("unroll.loss_weights", self.loss).scored(self.k2))
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The loss weights of the K scored positions, first to last."""
+        weights: tuple[float, ...] = plugins.load("unroll.loss_weights", self.loss).weights(self.k2, self.scored)
+        total = sum(weights)
+        return tuple(w / total for w in weights) if self.normalise else weights
+
+    @property
+    def learns(self) -> bool:
+        """Whether the first state is trained with the weights."""
+        return bool(plugins.load("unroll.state_origins", self.state).LEARNS)
+
+    @property
+    def carries(self) -> bool:
+        """Whether a window starts where the row's last one left off."""
+        return bool(plugins.load("unroll.state_origins", self.state).CARRIES)
+
+    @property
+    def gap(self) -> int:
+        """How many tokens between two windows are run forward only, so that a carried state stays right."""
+        return max(0, self.k1 - self.k2) if self.carries else 0
+
+    @property
+    def number(self) -> int | None:
+        """The paper's number for this scheme, whatever k1 and k2; None for one that the paper does not have."""
+        for number, scheme in SCHEMES.items():
+            if replace(scheme, k1=self.k1, k2=self.k2) == self:
+                return number
+        return None
+
+    @property
+    def training(self) -> str:
+        """The training procedure in the words of `--train`."""
+        decay = self.loss if self.loss in DECAYS else None
+        for name, (loss, state) in TRAINING_PROCEDURES.items():
+            if state == self.state and (loss == self.loss or (decay and loss == "equal")):
+                break
+        else:
+            name, loss = f"{self.loss}/{self.state}", self.loss
+        keys = [f"k3={self.k3}"] if self.k3 else []
+        keys += [f"decay={decay}"] if decay else []
+        keys += ["normalise"] if self.normalise else []
+        keys += [f"reset={self.reset}"] if self.carries and self.reset != "epoch" else []
+        return ",".join([name, *keys])
+
+    def __str__(self) -> str:
+        paper = f" (the paper's scheme {self.number})" if self.number else ""
+        return f"{self.training} training, {self.sample} sampling{paper}, k1 = {self.k1}, k2 = {self.k2}"
+
+
+def parse_training(text: str) -> dict[str, Any]:
+    """The fields of a Scheme that `NAME[,key=value…]` sets.
+
+    >>> parse_training("conditional,k3=10,reset=0.1")
+    {'loss': 'equal', 'state': 'carried', 'k3': 10, 'reset': 0.1}
+    """
+    name, *keys = text.split(",")
+    if name not in TRAINING_PROCEDURES:
+        raise ConfigurationError(
+            f"A training procedure is one of {', '.join(TRAINING_PROCEDURES)}, with keys behind it as in "
+            f"conditional,k3=10,reset=0.1. Got {name!r}.{did_you_mean(name, TRAINING_PROCEDURES)}"
+        )
+    loss, state = TRAINING_PROCEDURES[name]
+    fields: dict[str, Any] = {"loss": loss, "state": state}
+    wrong = []
+    for item in keys:
+        key, _, value = item.partition("=")
+        try:
+            if key == "k3":
+                fields["k3"] = int(value)
+            elif key == "decay" and value in DECAYS:
+                # Single-loss scores one position, decayed or not: its K must survive the change of weighting.
+                fields.update(loss=value, **({"k3": fields.get("k3", 1)} if name == "single-loss" else {}))
+            elif key == "normalise" and value in ("", "true", "false"):
+                fields["normalise"] = value != "false"
+            elif key == "reset":
+                fields["reset"] = value if value in ("epoch", "never") else float(value)
+            elif key == "decay":
+                wrong.append(f"decay must be linear or exponential. Got {value!r}.{did_you_mean(value, DECAYS)}")
+            else:
+                known = ("k3", "decay", "normalise", "reset")
+                wrong.append(f"--train knows the keys {', '.join(known)}. Got {item!r}.{did_you_mean(key, known)}")
+        except ValueError:
+            wrong.append(f"{key} must be {'an integer' if key == 'k3' else RESETS}. Got {value!r}.")
+    if wrong:
+        raise ConfigurationError(*wrong)
+    return fields
+
+
+def problems(scheme: Scheme) -> list[str]:
+    """Everything that is wrong with a scheme, in words."""
+    found = [
+        plugins.problem("unroll.loss_weights", scheme.loss, "loss"),
+        plugins.problem("unroll.state_origins", scheme.state, "state"),
+        plugins.problem("unroll.samplers", scheme.sample, "sample"),
+    ]
+    for name in ("k1", "k2"):
+        value = getattr(scheme, name)
+        if not isinstance(value, int) or value < 1:
+            found.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
+    if scheme.k3 is not None and not 1 <= scheme.k3 <= max(scheme.k2, 1):
+        found.append(f"k3 must be between 1 and k2 = {scheme.k2}. Got {scheme.k3}. Set it as in --train multi-loss,k3=10.")
+    if isinstance(scheme.reset, str):
+        if scheme.reset not in ("epoch", "never"):
+            found.append(f"reset must be {RESETS}. Got {scheme.reset!r}.")
+    elif not 0 < scheme.reset <= 1:
+        found.append(f"reset must be {RESETS}. Got {scheme.reset}.")
+    if not any(found[:2]) and scheme.reset != "epoch" and not scheme.carries:
+        found.append(f"reset = {scheme.reset} needs a carried state. Use --train conditional,reset={scheme.reset}.")
+    return [problem for problem in found if problem]
+
+
+SCHEMES = {
+    1: Scheme(loss="equal", state="learned", sample="windowed"),
+    2: Scheme(loss="last", state="learned", sample="windowed"),
+    3: Scheme(loss="equal", state="learned", sample="progressive"),
+    4: Scheme(loss="equal", state="carried", sample="progressive"),
+}
