@@ -117,7 +117,9 @@ def check_steps(
             if all(0.1 <= share <= 0.9 for share in clipped_shares(truths)):
                 break
             # Clipping itself shrinks what flows further back, so a good limit is approached, not computed.
-            limit = float(np.median(np.concatenate([step.seen[step.seen > 0] for truth in truths for step in truth])))
+            limit = float(
+                np.median(np.concatenate([step.seen[step.seen > 0] for truth in truths for step in truth]))
+            )
             experiments = [replace(e, clip=limit) for e in experiments]
             start = learner_near_an_epochs_end(experiments, corpora, "reference")
             truths = transcriptions(start, corpora)
@@ -147,7 +149,12 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
             where = f"{learner.model.kernel_name}, run {m}, step {step}"
             loss = learner.take_loss(m)
             assert loss is not None
-            check_close(torch.tensor(loss * sum(scheme.weights), dtype=torch.float64), np.float64(expected.loss), tolerance, f"{where}, loss")
+            check_close(
+                torch.tensor(loss * sum(scheme.weights), dtype=torch.float64),
+                np.float64(expected.loss),
+                tolerance,
+                f"{where}, loss",
+            )
             own = learner.model.values(m, gradients)
             for name, value in expected.gradients.items():
                 check_close(own[name], value, tolerance, f"{where}, gradient of {name}")
@@ -157,7 +164,9 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
             # A learned-state run carries nothing on, so what lies in its slot is nobody's.
             for layer, state in enumerate(expected.carried if scheme.carries else ()):
                 for name, value in state.items():
-                    check_close(held[f"carried.{layer}.{name}"], value, tolerance, f"{where}, carried {layer}.{name}")
+                    check_close(
+                        held[f"carried.{layer}.{name}"], value, tolerance, f"{where}, carried {layer}.{name}"
+                    )
 
 
 def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
@@ -178,7 +187,14 @@ def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 def case(scheme: Scheme, cell: dict, layers: int, seed: int = 0, **more) -> Experiment:
-    settings = {"layers": layers, "hidden": HIDDEN, "dense": DENSE, "rows": ROWS, "precision": "float64", "seed": seed}
+    settings = {
+        "layers": layers,
+        "hidden": HIDDEN,
+        "dense": DENSE,
+        "rows": ROWS,
+        "precision": "float64",
+        "seed": seed,
+    }
     return Experiment(scheme=scheme, learning_rate=0.01, **cell, **settings, **more)
 
 
@@ -196,11 +212,15 @@ def test_three_steps_equal_the_transcription(cell: str, origin: str, stride: str
 
 
 @pytest.mark.parametrize(("cell", "stride", "layers"), list(itertools.product(CELLS, STRIDES, (1, 2))))
-def test_three_steps_of_three_unlike_runs_equal_the_transcription(cell: str, stride: str, layers: int) -> None:
+def test_three_steps_of_three_unlike_runs_equal_the_transcription(
+    cell: str, stride: str, layers: int
+) -> None:
     """One fleet mixes corpora, vocabularies, k1, seeds, learning rates, weightings within K and state origins."""
     corpora = [corpus(0, 7), corpus(1, 9), corpus(0, 7)]
     k1 = STRIDES[stride]
-    for weighting, (origin, other) in itertools.product(("linear", "exponential", "multi-loss"), (("learned", "carried"), ("carried-never", "carried-random"))):
+    for weighting, (origin, other) in itertools.product(
+        ("linear", "exponential", "multi-loss"), (("learned", "carried"), ("carried-never", "carried-random"))
+    ):
         schemes = [
             Scheme(k1=k1, k2=K2, **WEIGHTINGS[weighting], **ORIGINS[origin]),
             Scheme(k1=k1 if k1 > K2 else 2, k2=K2, **WEIGHTINGS["linear"], **ORIGINS[other]),

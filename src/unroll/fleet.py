@@ -15,7 +15,10 @@ def shared(experiment: Experiment) -> dict[str, Any]:
     """What all runs of a fleet have in common."""
     own = ("cell", "peepholes", "layers", "hidden", "dense", "rows", "optimiser", "clip", "precision")
     scheme = experiment.scheme
-    return {name: getattr(experiment, name) for name in own} | {"k2": scheme.k2, "scored positions": scheme.scored}
+    return {name: getattr(experiment, name) for name in own} | {
+        "k2": scheme.k2,
+        "scored positions": scheme.scored,
+    }
 
 
 def why_not(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> list[str]:
@@ -30,7 +33,9 @@ def why_not(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> l
         found.append(f"Carried runs of one fleet share the gap max(0, k1 − k2): here are {sorted(gaps)}.")
     padded = -(-max(vocabularies) // 16) * 16
     if len(set(vocabularies)) > 1 and padded > MOST_PADDING * max(min(vocabularies), 16):
-        found.append(f"Vocabularies of {min(vocabularies)} and {max(vocabularies)} would be padded too far to share a fleet.")
+        found.append(
+            f"Vocabularies of {min(vocabularies)} and {max(vocabularies)} would be padded too far to share a fleet."
+        )
     return found
 
 

@@ -43,7 +43,9 @@ class Learner:
         self.learning_rate_M = per_run([e.learning_rate for e in experiments], self.model.dtype)
         self.last_M = per_run([e.batches for e in experiments], torch.long)
         # A run that diverges is frozen on the device, its weights, optimiser and state as before the bad update.
-        self.stopped_M = per_run([0] * len(experiments), torch.long)  # the batch that went wrong, counted from 1; 0: none
+        self.stopped_M = per_run(
+            [0] * len(experiments), torch.long
+        )  # the batch that went wrong, counted from 1; 0: none
         self.reason_M = per_run([0] * len(experiments), torch.long)
         self.loss_sum_M = per_run([0.0] * len(experiments), torch.float64)  # since the last evaluation
         self.loss_count_M = per_run([0] * len(experiments), torch.long)
@@ -54,7 +56,9 @@ class Learner:
         nll_MBK, state = self.model.nll(batch, self.carried)
         loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
         parameters = self.model.parameters
-        gradients = dict(zip(parameters, torch.autograd.grad(loss_M.sum(), list(parameters.values())), strict=True))
+        gradients = dict(
+            zip(parameters, torch.autograd.grad(loss_M.sum(), list(parameters.values())), strict=True)
+        )
         with torch.no_grad():
             alive_M = self._judge(loss_M, gradients)
             self._update(gradients, alive_M)
@@ -70,7 +74,9 @@ class Learner:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
         going_M = (self.stopped_M == 0) & (self.last_M > self.count)
         # A sum of magnitudes is finite only if every element is; an overflow of the sum would stop a run as well.
-        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
+        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(
+            0
+        )
         reason_M = torch.where(torch.isfinite(loss_M), torch.where(finite_M, 0, 2), 1)
         bad_M = going_M & (reason_M > 0)
         self.stopped_M = torch.where(bad_M, self.count + 1, self.stopped_M)

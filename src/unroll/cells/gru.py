@@ -1,6 +1,6 @@
 """The GRU with the reset after the product, and one bias; column order r, u, c.
 
-    r, u = σ(pre_x + pre_h)    candidate = tanh(pre_x_c + r ⊙ pre_h_c)    h′ = (1 − u) ⊙ h + u ⊙ candidate
+r, u = σ(pre_x + pre_h)    candidate = tanh(pre_x_c + r ⊙ pre_h_c)    h′ = (1 − u) ⊙ h + u ⊙ candidate
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Cell(RecurrentCell):
         candidate = torch.tanh(clip(torch.addcmul(x_c, r, h_c)))
         return (torch.lerp(h, candidate, u),), (r, u, candidate, h_c, h)
 
-    def backward(self, d_state: State, saved: State, extra: Extra, clip: float) -> tuple[Tensor, Tensor, State]:
+    def backward(
+        self, d_state: State, saved: State, extra: Extra, clip: float
+    ) -> tuple[Tensor, Tensor, State]:
         """The chain rule through one step, by hand."""
         (d_h,) = d_state
         r, u, candidate, h_c, h = saved

@@ -49,7 +49,13 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, cell: RecurrentCell, clip: float, names: tuple[str, ...], pre_x_MTBG: Tensor, W_h: Tensor, *rest: Tensor
+        ctx: Any,
+        cell: RecurrentCell,
+        clip: float,
+        names: tuple[str, ...],
+        pre_x_MTBG: Tensor,
+        W_h: Tensor,
+        *rest: Tensor,
     ) -> State:
         extra, first = dict(zip(names, rest, strict=False)), rest[len(names) :]
         M, T, B, _ = pre_x_MTBG.shape
@@ -86,7 +92,9 @@ class _Layer(torch.autograd.Function):
             d_pre_h_MTBG[:, t] = d_pre_h
             d_state = (torch.baddbmm(d_state[0], d_pre_h, W_h_back), *d_state[1:])
 
-        before = tuple(torch.cat((f.unsqueeze(1), a[:, :-1]), dim=1) for f, a in zip(first, after, strict=True))
+        before = tuple(
+            torch.cat((f.unsqueeze(1), a[:, :-1]), dim=1) for f, a in zip(first, after, strict=True)
+        )
         d_W_h = torch.bmm(before[0].reshape(M, T * B, H).transpose(1, 2), d_pre_h_MTBG.view(M, T * B, -1))
         # Peepholes see the gradient before the clip; only then is it clipped for the input product.
         d_extra = cell.extra_gradients(d_sums_MTBG, before, after)

@@ -1,0 +1,54 @@
+"""Where a run computes: `auto` is resolved once, before any work, and recorded."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+
+import torch
+
+from unroll import kernels
+from unroll.errors import ConfigurationError
+from unroll.experiment import Experiment
+
+
+def resolve(experiment: Experiment) -> Experiment:
+    """The experiment with its device, kernel and threads decided."""
+    device = experiment.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    find(device)
+    return replace(
+        experiment,
+        device=device,
+        kernel=kernels.AUTO if experiment.kernel == "auto" else experiment.kernel,
+        threads=experiment.threads or torch.get_num_threads(),
+    )
+
+
+def find(name: str) -> torch.device:
+    """The device behind a name, or why there is none."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigurationError(f"device must be auto, cpu, cuda or cuda:N. Got {name!r}.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigurationError(f"device must be auto, cpu, cuda or cuda:N. Got {name!r}.")
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            raise ConfigurationError(
+                f"--device {name}: this machine has {count} CUDA devices. Use --device cpu."
+            )
+    return device
+
+
+def describe(device: torch.device) -> str:
+    """The processor in words, for the record."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+
+
+def wait(device: torch.device) -> None:
+    """Let the device finish, so that a clock read after this means something."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

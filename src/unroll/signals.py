@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM as a question that the loop asks between two steps, so that everything can be saved first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class Pressed(Exception):
+    """A signal has arrived; the loop unwinds to where it saves."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Watch:
+    """While it is held, the first signal is noted and a second Ctrl-C quits at once."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Watch:
+        # Only a program's main thread may set handlers; elsewhere signals belong to somebody else.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise if a signal has arrived."""
+        if self.number is not None:
+            raise Pressed(self.number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = number

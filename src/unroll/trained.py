@@ -1,0 +1,214 @@
+"""What one does with a run: load it, score a text with it, draw from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unroll import cells, devices, plugins, randomness
+from unroll.corpus import Corpus
+from unroll.decoding import Decoding
+from unroll.errors import ConfigurationError, RunError, SymbolError
+from unroll.evaluation import Perplexity, model_perplexity, test_nll
+from unroll.experiment import Experiment
+from unroll.generation import generate
+from unroll.initialisation import parameter_shapes
+from unroll.kernels import AUTO, States
+from unroll.model import Model
+from unroll.run import RunFolder
+from unroll.tokens import Vocabulary
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained (or half-trained) run, read from its folder."""
+
+    folder: RunFolder
+    experiment: Experiment
+    vocabulary: Vocabulary
+    status: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    model: Model
+    carried: States | None  # the last carried states, a row each; None where states are learned
+    notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self.folder.path
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus it was trained on, if that is still where it was."""
+        e = self.experiment
+        corpus = Corpus.open(e.corpus, e.kind, e.encoding, e.min_count) if e.corpus else None
+        if corpus is None or corpus.sha256 != e.sha256:
+            raise RunError(
+                f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt."
+            )
+        return corpus
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A drawn text."""
+
+    text: str
+    tokens: list[int]
+    logprobs: list[float]
+    procedure: str
+    seed: int
+
+
+def load(path: str | Path, device: str = "auto") -> Run:
+    """Read a run: its weights if it has ended, else its newest whole checkpoint."""
+    folder = RunFolder(path)
+    experiment, vocabulary = folder.experiment, folder.vocabulary
+    notes: list[str] = []
+    if (folder.path / "weights.safetensors").exists():
+        from unroll.durable import unseal
+
+        tensors, _ = unseal(folder.path / "weights.safetensors")
+    else:
+        newest = next(folder.good_checkpoints(notes), None)
+        if newest is None:
+            raise RunError(
+                f"{path} holds neither weights.safetensors nor a whole checkpoint: nothing was trained yet."
+            )
+        tensors = newest.tensors
+        notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+    where = (
+        torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if device == "auto"
+        else devices.find(device)
+    )
+    shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
+    wrong = [
+        f"{name} in the weights of {path} must be {list(shape)}. "
+        f"Got {list(tensors[name].shape) if name in tensors else 'nothing'}."
+        for name, shape in shapes.items()
+        if name not in tensors or tuple(tensors[name].shape) != shape
+    ]
+    if wrong:
+        raise RunError(*wrong)
+    model = Model.stacked([experiment], [len(vocabulary)], [tensors], where, AUTO)
+    carried = None
+    if experiment.scheme.carries:
+        carried = tuple(
+            tuple(
+                tensors[f"carried.{layer}.{s}"].unsqueeze(0).to(where, model.dtype) for s in model.cell.STATES
+            )
+            for layer in range(experiment.layers)
+        )
+    return Run(folder, experiment, vocabulary, folder.status, folder.metrics, model, carried, tuple(notes))
+
+
+def perplexity(
+    run: Run,
+    sample: str | None = None,
+    corpus: Corpus | str | None = None,
+    start: str = "first",
+    test_tokens: int | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> list[Perplexity]:
+    """The perplexity of a run on its test set, or on another corpus taken whole.
+
+    `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one a row
+    of the carried states that the run ended with.
+    """
+    if start not in ("first", "carried"):
+        raise ConfigurationError(f"start must be first or carried. Got {start!r}.")
+    if start == "carried" and run.carried is None:
+        raise ConfigurationError(
+            "--start carried needs a run with a carried state (scheme 4); this one learned its first state."
+        )
+    procedure = sample or run.experiment.scheme.sample
+    wrong = plugins.problem("unroll.samplers", procedure, "sample")
+    if wrong:
+        raise ConfigurationError(wrong)
+    first = run.carried if start == "carried" else None
+    ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
+    return model_perplexity(run.model, ids, run.experiment.scheme.k2, procedure, first, between)
+
+
+def text_ids(run: Run, corpus: Corpus | str | None) -> np.ndarray[Any, Any]:
+    """The ids to score: the run's own test set, or another corpus whole, read with the run's vocabulary."""
+    e = run.experiment
+    if isinstance(corpus, str):
+        corpus = Corpus.open(corpus, e.kind, e.encoding, e.min_count)
+    if corpus is None:
+        corpus = run.corpus
+    if corpus.sha256 == e.sha256:
+        return corpus.test_ids(e.split_seed)
+    return run.vocabulary.encode(corpus.vocabulary.decode(corpus.ids))
+
+
+def score(run: Run, text: str, sample: str | None = None) -> list[float]:
+    """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
+    ids = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64)).to(run.model.device)
+    if len(ids) < 2:
+        raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
+    procedure, k2 = sample or run.experiment.scheme.sample, run.experiment.scheme.k2
+    # While a text is no longer than k2, a window has read it from its beginning: both procedures are one there.
+    short = test_nll(run.model, ids[: k2 + 1], 1, "progressive")
+    rest = [test_nll(run.model, ids, k2, procedure)[1:]] if len(ids) > k2 + 1 else []
+    return [-float(x) for x in torch.cat([short, *rest])[:, 0]]
+
+
+def sample(
+    run: Run,
+    prompt: str | None = None,
+    length: int = 500,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    sample: str | None = None,
+) -> Sample:
+    """Draw `length` tokens after a prompt; the same seed gives the same text."""
+    decoding = Decoding(temperature, top_k, top_p)
+    pieces = list(stream(run, prompt, length, decoding, seed, sample))
+    ids, logprobs = [i for i, _, _ in pieces], [p for _, _, p in pieces]
+    procedure = sample or run.experiment.scheme.sample
+    return Sample(run.vocabulary.decode(np.array(ids, np.int64)), ids, logprobs, procedure, seed)
+
+
+def stream(
+    run: Run, prompt: str | None, length: int, decoding: Decoding, seed: int = 0, sample: str | None = None
+) -> Iterator[tuple[int, str, float]]:
+    """The same, a token at a time: id, text, log-probability."""
+    problems = []
+    if length < 1:
+        problems.append(f"length must be at least 1. Got {length}.")
+    if not 0 <= seed < 2**63:
+        problems.append(f"seed must be between 0 and 2^63 − 1. Got {seed}.")
+    procedure = sample or run.experiment.scheme.sample
+    problems += filter(None, [plugins.problem("unroll.samplers", procedure, "sample")])
+    if prompt == "":
+        problems.append("The prompt is empty. Leave --prompt out to start from a stretch of the test set.")
+    if problems:
+        raise ConfigurationError(*problems)
+    ids = seed_sequence(run, seed) if prompt is None else run.vocabulary.encode(prompt)
+    prompts_BN = torch.from_numpy(ids.astype(np.int64)).to(run.model.device).unsqueeze(0)
+    drawing = generate(run.model, prompts_BN, run.experiment.scheme.k2, procedure, decoding, [seed])
+    for drawn, _ in zip(drawing, range(length), strict=False):
+        (token,), (logprob,) = drawn.ids, drawn.logprobs
+        if not math.isfinite(logprob):
+            raise RunError(
+                "The model gives no finite probabilities: its weights have diverged. Choose another run."
+            )
+        yield token, run.vocabulary.symbols[token], logprob
+
+
+def seed_sequence(run: Run, seed: int) -> np.ndarray[Any, Any]:
+    """k2 tokens of the test set at a seeded offset, as the paper bootstraps its samples."""
+    test, k2 = run.corpus.test_ids(run.experiment.split_seed), run.experiment.scheme.k2
+    offset = randomness.below(seed, "seed sequence", 0, len(test) - k2 + 1)
+    return test[offset : offset + k2]
