@@ -117,9 +117,7 @@ def check_steps(
             if all(0.1 <= share <= 0.9 for share in clipped_shares(truths)):
                 break
             # Clipping itself shrinks what flows further back, so a good limit is approached, not computed.
-            limit = float(
-                np.median(np.concatenate([step.seen[step.seen > 0] for truth in truths for step in truth]))
-            )
+            limit = float(np.median(np.concatenate([step.seen[step.seen > 0] for truth in truths for step in truth])))
             experiments = [replace(e, clip=limit) for e in experiments]
             start = learner_near_an_epochs_end(experiments, corpora, "reference")
             truths = transcriptions(start, corpora)
@@ -164,9 +162,7 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
             # A learned-state run carries nothing on, so what lies in its slot is nobody's.
             for layer, state in enumerate(expected.carried if scheme.carries else ()):
                 for name, value in state.items():
-                    check_close(
-                        held[f"carried.{layer}.{name}"], value, tolerance, f"{where}, carried {layer}.{name}"
-                    )
+                    check_close(held[f"carried.{layer}.{name}"], value, tolerance, f"{where}, carried {layer}.{name}")
 
 
 def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
@@ -212,9 +208,7 @@ def test_three_steps_equal_the_transcription(cell: str, origin: str, stride: str
 
 
 @pytest.mark.parametrize(("cell", "stride", "layers"), list(itertools.product(CELLS, STRIDES, (1, 2))))
-def test_three_steps_of_three_unlike_runs_equal_the_transcription(
-    cell: str, stride: str, layers: int
-) -> None:
+def test_three_steps_of_three_unlike_runs_equal_the_transcription(cell: str, stride: str, layers: int) -> None:
     """One fleet mixes corpora, vocabularies, k1, seeds, learning rates, weightings within K and state origins."""
     corpora = [corpus(0, 7), corpus(1, 9), corpus(0, 7)]
     k1 = STRIDES[stride]

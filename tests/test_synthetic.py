@@ -103,9 +103,7 @@ def conditional_entropy(states: list[Hashable], text: str) -> float:
 @every_source
 def test_the_entropy_rate_is_that_of_a_long_text_given_its_generating_state(source: Source) -> None:
     text = source.text(TOKENS, seed=3)
-    assert conditional_entropy(generating_states(source, text), text) == pytest.approx(
-        source.entropy_rate, rel=0.01
-    )
+    assert conditional_entropy(generating_states(source, text), text) == pytest.approx(source.entropy_rate, rel=0.01)
 
 
 @every_source
@@ -124,9 +122,7 @@ def test_a_long_text_uses_the_whole_alphabet(source: Source) -> None:
 
 @unhurried
 @given(sources, lengths, seeds)
-def test_a_text_has_exactly_the_tokens_asked_for_all_of_the_alphabet(
-    source: Source, tokens: int, seed: int
-) -> None:
+def test_a_text_has_exactly_the_tokens_asked_for_all_of_the_alphabet(source: Source, tokens: int, seed: int) -> None:
     text = source.text(tokens, seed)
     assert len(text) == tokens
     assert set(text) <= alphabet(source)
@@ -193,9 +189,7 @@ def test_another_chain_has_other_transitions_and_a_high_concentration_evens_them
 
 @unhurried
 @given(brackets, lengths, seeds)
-def test_brackets_are_well_nested_and_never_deeper_than_depth(
-    source: Brackets, tokens: int, seed: int
-) -> None:
+def test_brackets_are_well_nested_and_never_deeper_than_depth(source: Brackets, tokens: int, seed: int) -> None:
     assert max(len(stack) for stack in stacks(source.text(tokens, seed))) <= source.depth
 
 
@@ -235,8 +229,7 @@ def test_answers_finds_every_answer_whose_record_is_whole_and_no_other(
     ]
     assert list(zip(positions.tolist(), gaps.tolist(), strict=True)) == expected
     assert all(
-        text[at] == text[at - gap - 2] and text[at - gap - 3] == "!"
-        for at, gap in zip(positions, gaps, strict=True)
+        text[at] == text[at - gap - 2] and text[at - gap - 3] == "!" for at, gap in zip(positions, gaps, strict=True)
     )
 
 

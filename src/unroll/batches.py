@@ -82,17 +82,13 @@ class Schedule:
 class Batches:
     """The batches of a fleet, gathered on its device from text that stays there."""
 
-    def __init__(
-        self, experiments: Sequence[Experiment], corpora: Sequence[Corpus], device: torch.device
-    ) -> None:
+    def __init__(self, experiments: Sequence[Experiment], corpora: Sequence[Corpus], device: torch.device) -> None:
         scheme = experiments[0].scheme
         self.k2, self.K, self.gap = scheme.k2, scheme.scored, max(e.scheme.gap for e in experiments)
         splits = [corpus.split(e.split_seed) for e, corpus in zip(experiments, corpora, strict=True)]
         self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
         self._text, bases = _text(corpora, device)
-        self._places = torch.tensor(
-            [_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device
-        )
+        self._places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
 
     def __getitem__(self, number: int) -> Batch:
         starts = np.stack([s.starts(number) + s.rotation(number) for s in self.schedules])

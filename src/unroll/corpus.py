@@ -76,9 +76,7 @@ class Corpus:
             )
         text = _decode(content, encoding, source, notes)
         where = source if source in DATASETS else str(path.resolve())
-        corpus = cls.from_text(
-            text, name, kind, min_count, source=where, sha256=hashlib.sha256(content).hexdigest()
-        )
+        corpus = cls.from_text(text, name, kind, min_count, source=where, sha256=hashlib.sha256(content).hexdigest())
         return replace(corpus, encoding=encoding, notes=(*notes, *corpus.notes))
 
     @classmethod
@@ -141,9 +139,7 @@ class Corpus:
     @cached_property
     def _pairs(self) -> NDArray[np.int64]:
         ids = self.train_ids(0).astype(np.int64)
-        return np.bincount(ids[:-1] * self.unique + ids[1:], minlength=self.unique**2).reshape(
-            self.unique, -1
-        )
+        return np.bincount(ids[:-1] * self.unique + ids[1:], minlength=self.unique**2).reshape(self.unique, -1)
 
     def unigram_perplexity(self) -> float:
         """Of the test set, under the train set's frequencies: what knowing nothing but frequencies gives."""
@@ -181,18 +177,14 @@ def _read_folder(folder: Path, encoding: str, notes: list[str]) -> bytes:
             parts.append(content)
     if not any(parts):
         raise CorpusError(f"{folder} has no text in it ({skipped} files that are not text were skipped).")
-    notes.append(
-        f"{len(parts):,} text files read; {skipped:,} files skipped because they are not {encoding} text."
-    )
+    notes.append(f"{len(parts):,} text files read; {skipped:,} files skipped because they are not {encoding} text.")
     return b"".join(parts)
 
 
 def _refuse_impostors(content: bytes, source: str) -> None:
     """A file that is not what its owner thinks it is."""
     if content.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise CorpusError(
-            f"{source} is a Git-LFS pointer, not the text itself. Run `git lfs pull` where it came from."
-        )
+        raise CorpusError(f"{source} is a Git-LFS pointer, not the text itself. Run `git lfs pull` where it came from.")
     if content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise CorpusError(
             f"{source} is a saved HTML page. Save the raw text instead; "
@@ -205,17 +197,13 @@ def _decode(content: bytes, encoding: str, source: str, notes: list[str]) -> str
     try:
         codecs.lookup(encoding)
     except LookupError:
-        raise CorpusError(
-            f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …"
-        ) from None
+        raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
     mark = next((mark for mark in _MARKS if content.startswith(mark)), None)
     if mark == codecs.BOM_UTF8 and codecs.lookup(encoding).name == "utf-8":
         content = content[len(mark) :]
         notes.append("A byte-order mark (3 bytes) at the start was left out.")
     elif mark and codecs.lookup(encoding).name == "utf-8":
-        raise CorpusError(
-            f"{source} is UTF-16 (it starts with its byte-order mark). Use --encoding {_MARKS[mark]}."
-        )
+        raise CorpusError(f"{source} is UTF-16 (it starts with its byte-order mark). Use --encoding {_MARKS[mark]}.")
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:

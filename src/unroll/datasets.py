@@ -32,9 +32,7 @@ def stdlib() -> bytes:
 
 
 DATASETS = {
-    "stdlib": Dataset(
-        "stdlib", "The source text of your own Python's standard library, tests left out.", stdlib
-    ),
+    "stdlib": Dataset("stdlib", "The source text of your own Python's standard library, tests left out.", stdlib),
     **{
         name: Dataset(
             name,

@@ -37,9 +37,7 @@ def find(name: str) -> torch.device:
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
-            raise ConfigurationError(
-                f"--device {name}: this machine has {count} CUDA devices. Use --device cpu."
-            )
+            raise ConfigurationError(f"--device {name}: this machine has {count} CUDA devices. Use --device cpu.")
     return device
 
 

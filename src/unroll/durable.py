@@ -33,9 +33,7 @@ def write(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise SaveError(
-            f"Could not save {path}: {error.strerror or error}. What was saved before is intact."
-        ) from None
+        raise SaveError(f"Could not save {path}: {error.strerror or error}. What was saved before is intact.") from None
 
 
 def write_temporary(path: Path, content: bytes) -> None:

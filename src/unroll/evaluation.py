@@ -37,7 +37,7 @@ class Perplexity:
         return self.nats / math.log(2)
 
 
-def test_nll(
+def token_nll(
     model: Model,
     ids_N: Tensor,
     k2: int,
@@ -71,5 +71,5 @@ def model_perplexity(
     between: Callable[[], None] = lambda: None,
 ) -> list[Perplexity]:
     """One perplexity for every row of `first` (one row without it)."""
-    nll = test_nll(model, ids_N, k2, procedure, first, between)
+    nll = token_nll(model, ids_N, k2, procedure, first, between)
     return [Perplexity(float(row), nll.shape[0]) for row in nll.mean(0)]

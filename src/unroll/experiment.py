@@ -144,9 +144,7 @@ def problems(experiment: Experiment) -> list[str]:
                 f"Set --{option}, or {setting.name} under [{table}] in run.toml."
             )
     if experiment.shuffle and experiment.scheme.carries:
-        found.append(
-            "shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle."
-        )
+        found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     return [problem for problem in found if problem]
 
 
@@ -177,9 +175,7 @@ def write_toml(experiment: Experiment) -> str:
             lines += [_line(f.name, getattr(value, f.name)) for f in fields(value)]
         else:
             lines.append(_line("source" if setting.name == "corpus" else setting.name, value))
-    return (
-        "\n\n".join(f"[{table}]\n" + "\n".join(filter(None, lines)) for table, lines in tables.items()) + "\n"
-    )
+    return "\n\n".join(f"[{table}]\n" + "\n".join(filter(None, lines)) for table, lines in tables.items()) + "\n"
 
 
 def _line(name: str, value: Any) -> str:
@@ -232,9 +228,7 @@ def scheme_options(number: int | None, train: str | None, sample: str | None) ->
     from unroll.scheme import SCHEMES
 
     if number is not None and (train or sample):
-        raise ConfigurationError(
-            "--scheme already says how to train and to sample: drop it, or --train and --sample."
-        )
+        raise ConfigurationError("--scheme already says how to train and to sample: drop it, or --train and --sample.")
     if number is not None and number not in SCHEMES:
         raise ConfigurationError(f"--scheme must be 1, 2, 3 or 4. Got {number}.")
     chosen = SCHEMES[number or 1]

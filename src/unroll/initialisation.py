@@ -50,9 +50,7 @@ def initial_parameters(experiment: Experiment, cell: RecurrentCell, V: int) -> d
             values[name] = _glorot(experiment.seed, name, *shape)
         elif name.startswith("layers.") and kind in cell.extra_shapes(experiment.hidden):
             count = math.prod(shape)
-            values[name] = PEEPHOLE_DEVIATION * randomness.normal(experiment.seed, name, 0, count).reshape(
-                shape
-            )
+            values[name] = PEEPHOLE_DEVIATION * randomness.normal(experiment.seed, name, 0, count).reshape(shape)
         else:
             values[name] = np.zeros(shape)
         if kind == "b" and experiment.cell == "lstm" and name.startswith("layers."):

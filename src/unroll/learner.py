@@ -6,6 +6,7 @@ Shapes: M runs, B rows, K scored positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,9 +57,7 @@ class Learner:
         nll_MBK, state = self.model.nll(batch, self.carried)
         loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
         parameters = self.model.parameters
-        gradients = dict(
-            zip(parameters, torch.autograd.grad(loss_M.sum(), list(parameters.values())), strict=True)
-        )
+        gradients = dict(zip(parameters, torch.autograd.grad(loss_M.sum(), list(parameters.values())), strict=True))
         with torch.no_grad():
             alive_M = self._judge(loss_M, gradients)
             self._update(gradients, alive_M)
@@ -74,9 +73,7 @@ class Learner:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
         going_M = (self.stopped_M == 0) & (self.last_M > self.count)
         # A sum of magnitudes is finite only if every element is; an overflow of the sum would stop a run as well.
-        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(
-            0
-        )
+        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
         reason_M = torch.where(torch.isfinite(loss_M), torch.where(finite_M, 0, 2), 1)
         bad_M = going_M & (reason_M > 0)
         self.stopped_M = torch.where(bad_M, self.count + 1, self.stopped_M)
@@ -128,7 +125,7 @@ class Learner:
         """Put a snapshot back into its slot."""
         with torch.no_grad():
             for name, own in self.model.values(m).items():
-                place = (m, *(slice(n) for n in own.shape))
+                place: Any = (m, *(slice(n) for n in own.shape))
                 self.model.parameters[name][place] = held[name].to(self.model.device)
                 for moment, over_runs in zip(self.optimiser.MOMENTS, self.moments[name], strict=True):
                     over_runs[place] = held[f"optimiser.{moment}.{name}"].to(self.model.device)

@@ -47,9 +47,7 @@ class Model:
         self.device, self.dtype, V = one.device, one.dtype, one.shape[1]
         # Padded symbols can be neither predicted nor learned.
         padded = torch.arange(V).unsqueeze(0) >= torch.tensor(self.vocabularies).unsqueeze(1)
-        self._mask_MV = (
-            torch.zeros(padded.shape, dtype=self.dtype).masked_fill(padded, -torch.inf).to(self.device)
-        )
+        self._mask_MV = torch.zeros(padded.shape, dtype=self.dtype).masked_fill(padded, -torch.inf).to(self.device)
         self._at_M = self._per_run([min(e.scheme.k1, e.scheme.k2) for e in experiments], torch.long)
         self._carries_M = self._per_run([e.scheme.carries for e in experiments], torch.bool)
         self._learns_M = self._per_run([e.scheme.learns for e in experiments], torch.bool)
@@ -113,9 +111,7 @@ class Model:
                     after = self.advance(batch.gap_MTB[:, t], after)
         targets_MKB = batch.targets_MKB
         logits_MKBV = self.head(h_MTBH[:, -targets_MKB.shape[1] :], batch.number)
-        nll_MKB = torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(
-            -1, targets_MKB.unsqueeze(-1)
-        ).squeeze(-1)
+        nll_MKB = torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 
@@ -125,9 +121,7 @@ class Model:
         x = self._dropout(h_MTBH.reshape(M, T * B, H), "dropout.dense", batch)
         x = torch.baddbmm(self.parameters["dense.b"].unsqueeze(1), x, self.parameters["dense.W"])
         x = self._dropout(torch.nn.functional.leaky_relu(x, LEAK), "dropout.out", batch)
-        x = torch.baddbmm(
-            (self.parameters["out.b"] + self._mask_MV).unsqueeze(1), x, self.parameters["out.W"]
-        )
+        x = torch.baddbmm((self.parameters["out.b"] + self._mask_MV).unsqueeze(1), x, self.parameters["out.W"])
         return x.view(M, T, B, -1)
 
     def advance(self, ids_MB: Tensor, states: States) -> States:
@@ -147,19 +141,14 @@ class Model:
     def first_state(self, rows: int) -> States:
         """The state that every text starts from: the learned one, which is 0 where states are carried."""
         return tuple(
-            tuple(
-                self.parameters[f"layers.{layer}.{s}0"].unsqueeze(1).expand(-1, rows, -1)
-                for s in self.cell.STATES
-            )
+            tuple(self.parameters[f"layers.{layer}.{s}0"].unsqueeze(1).expand(-1, rows, -1) for s in self.cell.STATES)
             for layer in range(self.experiments[0].layers)
         )
 
     def no_state(self) -> States:
         """What a carried state is before the first batch."""
         shape = self.experiments[0]
-        zeros = torch.zeros(
-            len(self.experiments), shape.rows, shape.hidden, dtype=self.dtype, device=self.device
-        )
+        zeros = torch.zeros(len(self.experiments), shape.rows, shape.hidden, dtype=self.dtype, device=self.device)
         return tuple(tuple(zeros.clone() for _ in self.cell.STATES) for _ in range(shape.layers))
 
     def run(self, m: int) -> Model:
@@ -192,13 +181,9 @@ class Model:
             return x_MNH
         M, N, H = x_MNH.shape
         blocks = torch.arange(-(-N * H // 4), device=self.device)
-        low, high, other = (
-            torch.full_like(blocks[:1], w) for w in (batch, 0, randomness.purpose_word(purpose))
-        )
+        low, high, other = (torch.full_like(blocks[:1], w) for w in (batch, 0, randomness.purpose_word(purpose)))
         key = (self._seed_words[0].unsqueeze(1), self._seed_words[1].unsqueeze(1))
-        words = torch.stack(randomness.philox((blocks, low, other, high), key), dim=-1).view(M, -1)[
-            :, : N * H
-        ]
+        words = torch.stack(randomness.philox((blocks, low, other, high), key), dim=-1).view(M, -1)[:, : N * H]
         drop_M = self._dropout_M.view(-1, 1, 1)
         kept = words.view(M, N, H) >= (drop_M.double() * 2.0**32)
         return x_MNH * (kept / (1 - drop_M))

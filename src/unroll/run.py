@@ -57,9 +57,7 @@ class RunFolder:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(
-                f"Cannot make the folder {path}: {error.strerror}. Choose another with --out."
-            ) from None
+            raise RunError(f"Cannot make the folder {path}: {error.strerror}. Choose another with --out.") from None
         durable.write(folder.path / "vocabulary.json", vocabulary.to_json().encode())
         durable.write(folder.path / "run.toml", write_toml(experiment).encode())
         return folder
@@ -68,9 +66,7 @@ class RunFolder:
         """Nothing that exists is ever written over."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             advice = f"Go on with it: unroll train --resume {self.path}. " if self.is_run() else ""
-            raise RunError(
-                f"{self.path} exists and is not empty. {advice}Or choose another folder with --out."
-            )
+            raise RunError(f"{self.path} exists and is not empty. {advice}Or choose another folder with --out.")
 
     def is_run(self) -> bool:
         """Whether this looks like a run at all."""
@@ -100,9 +96,7 @@ class RunFolder:
             if not isinstance(content["state"], str):
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise RunError(
-                f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state."
-            ) from None
+            raise RunError(f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state.") from None
         return dict(content)
 
     @status.setter
@@ -136,9 +130,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """The batches at which there is a checkpoint, good or bad, in order."""
-        names = (
-            re.fullmatch(r"batch-(\d+)\.safetensors", p.name) for p in (self.path / "checkpoints").glob("*")
-        )
+        names = (re.fullmatch(r"batch-(\d+)\.safetensors", p.name) for p in (self.path / "checkpoints").glob("*"))
         return sorted(int(name[1]) for name in names if name)
 
     def checkpoint(self, batch: int) -> Checkpoint:
@@ -172,9 +164,7 @@ class RunFolder:
             if batch > checkpoint.batch:
                 self._checkpoint(batch).unlink()
 
-    def finish(
-        self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]
-    ) -> None:
+    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""
         durable.write(self.path / "weights.safetensors", durable.seal(weights, facts))
         self.status = status
@@ -197,9 +187,7 @@ class RunFolder:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError:
-            raise RunError(
-                f"Another process is training {self.path}. Wait for it, or choose another folder."
-            ) from None
+            raise RunError(f"Another process is training {self.path}. Wait for it, or choose another folder.") from None
         finally:
             os.close(handle)
 

@@ -68,9 +68,7 @@ class Scheme:
     @property
     def weights(self) -> tuple[float, ...]:
         """The loss weights of the K scored positions, first to last."""
-        weights: tuple[float, ...] = plugins.load("unroll.loss_weights", self.loss).weights(
-            self.k2, self.scored
-        )
+        weights: tuple[float, ...] = plugins.load("unroll.loss_weights", self.loss).weights(self.k2, self.scored)
         total = sum(weights)
         return tuple(w / total for w in weights) if self.normalise else weights
 
@@ -101,11 +99,8 @@ class Scheme:
     def training(self) -> str:
         """The training procedure in the words of `--train`."""
         decay = self.loss if self.loss in DECAYS else None
-        for name, (loss, state) in TRAINING_PROCEDURES.items():
-            if state == self.state and (loss == self.loss or (decay and loss == "equal")):
-                break
-        else:
-            name, loss = f"{self.loss}/{self.state}", self.loss
+        points = {point: name for name, point in TRAINING_PROCEDURES.items()}
+        name = points.get(("equal" if decay else self.loss, self.state), f"{self.loss}/{self.state}")
         keys = [f"k3={self.k3}"] if self.k3 else []
         keys += [f"decay={decay}"] if decay else []
         keys += ["normalise"] if self.normalise else []
@@ -145,14 +140,10 @@ def parse_training(text: str) -> dict[str, Any]:
             elif key == "reset":
                 fields["reset"] = value if value in ("epoch", "never") else float(value)
             elif key == "decay":
-                wrong.append(
-                    f"decay must be linear or exponential. Got {value!r}.{did_you_mean(value, DECAYS)}"
-                )
+                wrong.append(f"decay must be linear or exponential. Got {value!r}.{did_you_mean(value, DECAYS)}")
             else:
                 known = ("k3", "decay", "normalise", "reset")
-                wrong.append(
-                    f"--train knows the keys {', '.join(known)}. Got {item!r}.{did_you_mean(key, known)}"
-                )
+                wrong.append(f"--train knows the keys {', '.join(known)}. Got {item!r}.{did_you_mean(key, known)}")
         except ValueError:
             wrong.append(f"{key} must be {'an integer' if key == 'k3' else RESETS}. Got {value!r}.")
     if wrong:
@@ -170,9 +161,7 @@ def problems(scheme: Scheme) -> list[str]:
     for name in ("k1", "k2"):
         value = getattr(scheme, name)
         if not isinstance(value, int) or value < 1:
-            found.append(
-                f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml."
-            )
+            found.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
     if scheme.k3 is not None and not 1 <= scheme.k3 <= max(scheme.k2, 1):
         found.append(
             f"k3 must be between 1 and k2 = {scheme.k2}. Got {scheme.k3}. Set it as in --train multi-loss,k3=10."
@@ -183,9 +172,7 @@ def problems(scheme: Scheme) -> list[str]:
     elif not 0 < scheme.reset <= 1:
         found.append(f"reset must be {RESETS}. Got {scheme.reset}.")
     if not any(found[:2]) and scheme.reset != "epoch" and not scheme.carries:
-        found.append(
-            f"reset = {scheme.reset} needs a carried state. Use --train conditional,reset={scheme.reset}."
-        )
+        found.append(f"reset = {scheme.reset} needs a carried state. Use --train conditional,reset={scheme.reset}.")
     return [problem for problem in found if problem]
 
 

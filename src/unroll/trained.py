@@ -16,7 +16,7 @@ from unroll import cells, devices, plugins, randomness
 from unroll.corpus import Corpus
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, RunError, SymbolError
-from unroll.evaluation import Perplexity, model_perplexity, test_nll
+from unroll.evaluation import Perplexity, model_perplexity, token_nll
 from unroll.experiment import Experiment
 from unroll.generation import generate
 from unroll.initialisation import parameter_shapes
@@ -50,9 +50,7 @@ class Run:
         e = self.experiment
         corpus = Corpus.open(e.corpus, e.kind, e.encoding, e.min_count) if e.corpus else None
         if corpus is None or corpus.sha256 != e.sha256:
-            raise RunError(
-                f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt."
-            )
+            raise RunError(f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt.")
         return corpus
 
 
@@ -79,16 +77,10 @@ def load(path: str | Path, device: str = "auto") -> Run:
     else:
         newest = next(folder.good_checkpoints(notes), None)
         if newest is None:
-            raise RunError(
-                f"{path} holds neither weights.safetensors nor a whole checkpoint: nothing was trained yet."
-            )
+            raise RunError(f"{path} holds neither weights.safetensors nor a whole checkpoint: nothing was trained yet.")
         tensors = newest.tensors
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
-    where = (
-        torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if device == "auto"
-        else devices.find(device)
-    )
+    where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else devices.find(device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     wrong = [
         f"{name} in the weights of {path} must be {list(shape)}. "
@@ -102,9 +94,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
     carried = None
     if experiment.scheme.carries:
         carried = tuple(
-            tuple(
-                tensors[f"carried.{layer}.{s}"].unsqueeze(0).to(where, model.dtype) for s in model.cell.STATES
-            )
+            tuple(tensors[f"carried.{layer}.{s}"].unsqueeze(0).to(where, model.dtype) for s in model.cell.STATES)
             for layer in range(experiment.layers)
         )
     return Run(folder, experiment, vocabulary, folder.status, folder.metrics, model, carried, tuple(notes))
@@ -157,8 +147,8 @@ def score(run: Run, text: str, sample: str | None = None) -> list[float]:
         raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
     procedure, k2 = sample or run.experiment.scheme.sample, run.experiment.scheme.k2
     # While a text is no longer than k2, a window has read it from its beginning: both procedures are one there.
-    short = test_nll(run.model, ids[: k2 + 1], 1, "progressive")
-    rest = [test_nll(run.model, ids, k2, procedure)[1:]] if len(ids) > k2 + 1 else []
+    short = token_nll(run.model, ids[: k2 + 1], 1, "progressive")
+    rest = [token_nll(run.model, ids, k2, procedure)[1:]] if len(ids) > k2 + 1 else []
     return [-float(x) for x in torch.cat([short, *rest])[:, 0]]
 
 
@@ -201,9 +191,7 @@ def stream(
     for drawn, _ in zip(drawing, range(length), strict=False):
         (token,), (logprob,) = drawn.ids, drawn.logprobs
         if not math.isfinite(logprob):
-            raise RunError(
-                "The model gives no finite probabilities: its weights have diverged. Choose another run."
-            )
+            raise RunError("The model gives no finite probabilities: its weights have diverged. Choose another run.")
         yield token, run.vocabulary.symbols[token], logprob
 
 

@@ -47,9 +47,7 @@ class RecurrentCell(ABC):
         """The next state, and what `backward` will need; `clip` marks each gate's sum for autograd."""
 
     @abstractmethod
-    def backward(
-        self, d_state: State, saved: State, extra: Extra, clip: float
-    ) -> tuple[Tensor, Tensor, State]:
+    def backward(self, d_state: State, saved: State, extra: Extra, clip: float) -> tuple[Tensor, Tensor, State]:
         """The gradient of each gate's sum, unclipped; of pre_h, clipped; of the state before, but for the way through pre_h."""
 
     def extra_gradients(self, d_sums: Tensor, before: State, after: State) -> Extra:

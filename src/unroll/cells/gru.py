@@ -31,9 +31,7 @@ class Cell(RecurrentCell):
         candidate = torch.tanh(clip(torch.addcmul(x_c, r, h_c)))
         return (torch.lerp(h, candidate, u),), (r, u, candidate, h_c, h)
 
-    def backward(
-        self, d_state: State, saved: State, extra: Extra, clip: float
-    ) -> tuple[Tensor, Tensor, State]:
+    def backward(self, d_state: State, saved: State, extra: Extra, clip: float) -> tuple[Tensor, Tensor, State]:
         """The chain rule through one step, by hand."""
         (d_h,) = d_state
         r, u, candidate, h_c, h = saved

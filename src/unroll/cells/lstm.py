@@ -46,9 +46,7 @@ class Cell(RecurrentCell):
         t = torch.tanh(c_next)
         return (o * t, c_next), (i, f, g, o, t, c)
 
-    def backward(
-        self, d_state: State, saved: State, extra: Extra, clip: float
-    ) -> tuple[Tensor, Tensor, State]:
+    def backward(self, d_state: State, saved: State, extra: Extra, clip: float) -> tuple[Tensor, Tensor, State]:
         """The chain rule through one step, by hand."""
         d_h, d_c = d_state
         i, f, g, o, t, c = saved
@@ -74,7 +72,5 @@ class Cell(RecurrentCell):
             return {}
         d_i, d_f, _, d_o = d_sums.chunk(4, dim=-1)
         c_out = before[1] if self.peepholes == "paper" else after[1]
-        sums = [
-            torch.einsum("mtbh,mtbh->mh", d, c) for d, c in ((d_i, before[1]), (d_f, before[1]), (d_o, c_out))
-        ]
+        sums = [torch.einsum("mtbh,mtbh->mh", d, c) for d, c in ((d_i, before[1]), (d_f, before[1]), (d_o, c_out))]
         return {"w_c": torch.stack(sums, dim=1)}

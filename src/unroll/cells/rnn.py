@@ -24,9 +24,7 @@ class Cell(RecurrentCell):
         h = torch.tanh(clip(pre_x + pre_h))
         return (h,), (h,)
 
-    def backward(
-        self, d_state: State, saved: State, extra: Extra, clip: float
-    ) -> tuple[Tensor, Tensor, State]:
+    def backward(self, d_state: State, saved: State, extra: Extra, clip: float) -> tuple[Tensor, Tensor, State]:
         """The chain rule through one step, by hand."""
         (h,) = saved
         d_sums = d_state[0] * (1 - h * h)

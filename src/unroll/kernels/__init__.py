@@ -47,9 +47,7 @@ class Kernel(Protocol):
 
     def supports(self, network: Network, device: torch.device) -> str | None: ...
 
-    def run(
-        self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor
-    ) -> tuple[Tensor, States]: ...
+    def run(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]: ...
 
 
 def load(name: str) -> Kernel:
@@ -62,9 +60,7 @@ def require(name: str, network: Network, device: torch.device) -> Kernel:
     kernel = load(name)
     reason = kernel.supports(network, device)
     if reason:
-        raise ConfigurationError(
-            f"The kernel {name} cannot run this: {reason}. Choose another with --kernel."
-        )
+        raise ConfigurationError(f"The kernel {name} cannot run this: {reason}. Choose another with --kernel.")
     return kernel
 
 

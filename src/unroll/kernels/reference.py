@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unroll.kernels import Network, State, States, embed, state_at
+from unroll.cells import State
+from unroll.kernels import Network, States, embed, state_at
 
 
 class _Clip(torch.autograd.Function):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.cells import RecurrentCell
-from unroll.kernels import Network, State, States, embed, state_at
+from unroll.cells import RecurrentCell, State
+from unroll.kernels import Network, States, embed, state_at
 
 
 def supports(network: Network, device: torch.device) -> str | None:
@@ -92,9 +92,7 @@ class _Layer(torch.autograd.Function):
             d_pre_h_MTBG[:, t] = d_pre_h
             d_state = (torch.baddbmm(d_state[0], d_pre_h, W_h_back), *d_state[1:])
 
-        before = tuple(
-            torch.cat((f.unsqueeze(1), a[:, :-1]), dim=1) for f, a in zip(first, after, strict=True)
-        )
+        before = tuple(torch.cat((f.unsqueeze(1), a[:, :-1]), dim=1) for f, a in zip(first, after, strict=True))
         d_W_h = torch.bmm(before[0].reshape(M, T * B, H).transpose(1, 2), d_pre_h_MTBG.view(M, T * B, -1))
         # Peepholes see the gradient before the clip; only then is it clipped for the input product.
         d_extra = cell.extra_gradients(d_sums_MTBG, before, after)

@@ -31,9 +31,7 @@ class Sampler(Protocol):
 
     def read(self, model: Model, memory: Any, ids_B: Tensor) -> tuple[Tensor, Any]: ...
 
-    def hidden(
-        self, model: Model, ids_N: Tensor, k2: int, first: States | None = None
-    ) -> Iterator[Tensor]: ...
+    def hidden(self, model: Model, ids_N: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]: ...
 
 
 def load(name: str) -> Sampler:

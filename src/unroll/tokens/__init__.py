@@ -79,9 +79,7 @@ class Vocabulary:
             content = json.loads(text)
             kind, symbols = content["kind"], content["symbols"]
         except (ValueError, KeyError, TypeError):
-            raise RunError(
-                f"{where} must be a JSON object with kind and symbols. Copy the whole run folder."
-            ) from None
+            raise RunError(f"{where} must be a JSON object with kind and symbols. Copy the whole run folder.") from None
         wrong = plugins.problem("unroll.tokens", str(kind), f"kind in {where}")
         if wrong:
             raise RunError(wrong)

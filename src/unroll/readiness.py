@@ -1,0 +1,95 @@
+"""What cannot work is said before any work is done: the corpus, the fleet, the disk, a run that is resumed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from unroll import fleet
+from unroll.corpus import Corpus
+from unroll.errors import ConfigurationError, CorpusError, RunError
+from unroll.experiment import Experiment
+from unroll.run import RunFolder
+
+
+def open_corpus(experiment: Experiment) -> Corpus:
+    """The corpus that an experiment names, checked against its hash where it has one."""
+    if not experiment.corpus:
+        raise ConfigurationError("This experiment names no corpus: give one, as a path or a name.")
+    corpus = Corpus.open(experiment.corpus, experiment.kind, experiment.encoding, experiment.min_count)
+    if experiment.sha256 and corpus.sha256 != experiment.sha256:
+        raise RunError(
+            f"{experiment.corpus} is not the corpus that this run was trained on: "
+            f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, where the run had "
+            f"{experiment.sha256[:16]}…, {experiment.tokens:,} and {experiment.unique}. Bring that text back."
+        )
+    return corpus
+
+
+def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> None:
+    """What cannot work is said before any work is done."""
+    fleet.require(experiments, [c.unique for c in corpora])
+    wrong = []
+    for experiment, corpus in zip(experiments, corpora, strict=True):
+        test, k2 = corpus.split(experiment.split_seed).test, experiment.scheme.k2
+        if min(test, experiment.test_tokens or test) <= k2:
+            wrong.append(
+                f"The test set needs more than k2 = {k2} tokens and has {min(test, experiment.test_tokens or test)}: "
+                f"a corpus needs at least {10 * (k2 + 1):,} tokens, this one has {corpus.tokens:,}. Lower --k2, raise "
+                "--test-tokens, or bring more text."
+            )
+    if wrong:
+        raise CorpusError(*wrong)
+
+
+def resume(
+    out: str | Path, batches: int | None = None, device: str | None = None, threads: int | None = None
+) -> tuple[Experiment, Corpus, list[str]]:
+    """What is needed to go on with a run: its experiment, its corpus, and what the user should know."""
+    folder, notes = RunFolder(out), []
+    experiment = folder.experiment
+    state = folder.status["state"]
+    if state in ("finished", "stopped"):
+        longer = (
+            " Its checkpoints are gone, so it cannot be trained further; start anew with --batches." if batches else ""
+        )
+        raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{longer}")
+    if batches is not None and batches < experiment.batches:
+        raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
+    changed = replace(
+        experiment,
+        batches=batches or experiment.batches,
+        device=device or experiment.device,
+        threads=threads or experiment.threads,
+    )
+    if changed.device.startswith("cuda") and not torch.cuda.is_available():
+        changed = replace(changed, device="cpu")
+    for name in ("device", "threads"):
+        before, now = getattr(experiment, name), getattr(changed, name)
+        if before != now:
+            notes.append(f"{name} was {before}, is {now}: the run goes on, but not bit for bit as it would have.")
+    return changed, open_corpus(experiment), notes
+
+
+def disk_needed(experiment: Experiment, unique: int) -> int:
+    """Bytes that checkpoints of a run may take at their most: three at a time, weights and two moments each."""
+    gates = 4 * experiment.hidden
+    layers = (unique + experiment.hidden) * gates + (experiment.layers - 1) * 2 * experiment.hidden * gates
+    head = experiment.dense * (experiment.hidden + unique)
+    return 3 * 3 * 8 * (layers + head)
+
+
+def refuse_full_disk(out: str | Path, needed: int) -> None:
+    """Say so before training, not hours into it."""
+    place = Path(out).absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise RunError(
+            f"{place} has {free / 1e6:,.0f} MB free; this run may need {needed / 1e6:,.0f} MB. Choose another --out."
+        )
