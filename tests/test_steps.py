@@ -1,8 +1,8 @@
 """Three training steps that cross an epoch's end equal the independent transcription of Algorithms 1 to 3.
 
-Every loss weighting × state origin × cell × {k1 <, =, > k2} × 1 and 2 layers × M of 1 and 3 × both kernels, each also with
-the clip so low that 10 to 90 % of the elements are clipped. Compared: the loss, the gradient of every parameter, the
-updated weights, and the carried state.
+Every loss weighting × state origin × cell × {k1 <, =, > k2} × 1 and 2 layers × M of 1 and 3 × both kernels, each also
+with the clip so low that 10 to 90 % of the elements are clipped. Compared: the loss, the gradient of every parameter,
+the updated weights, and the carried state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Unroll: recurrent models of discrete sequences, under explicit schemes.
 
-The names below appear in the order in which data flows. They are loaded when first used, so that `unroll --help` does not
-wait for torch.
+The names below appear in the order in which data flows. They are loaded when first used, so that `unroll --help` does
+not wait for torch.
 """
 
 from __future__ import annotations

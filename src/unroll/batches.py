@@ -1,7 +1,7 @@
 """Which tokens batch i holds, for every run of a fleet: a pure function of i, so there is nothing to save.
 
-Row j of batch i starts at floor(j·N/B) + i·k1 in a train set of N tokens. An epoch ends before the batch in which the last
-row's window of k2 + 1 tokens would run past the end; then the train set is rotated and i starts again at 0.
+Row j of batch i starts at floor(j·N/B) + i·k1 in a train set of N tokens. An epoch ends before the batch in which the
+last row's window of k2 + 1 tokens would run past the end; then the train set is rotated and i starts again at 0.
 
 Shapes: M runs, T = k2 time steps, B rows, K scored positions.
 """

@@ -12,6 +12,7 @@ import torch
 
 from unroll import devices
 from unroll.corpus import Corpus
+from unroll.errors import RunError
 from unroll.evaluation import model_perplexity
 from unroll.events import Ended, Evaluated, Event, Warned
 from unroll.experiment import Experiment
@@ -88,10 +89,16 @@ class Bookkeeping:
         held: list[dict[int, Checkpoint]] = []
         for m, folder in enumerate(self.folders):
             self.done[m] = folder.status["state"] in ("finished", "stopped")
+            if self.done[m]:
+                folder.drop_checkpoints()  # it may have been killed before it could
             held.append({c.batch: c for c in folder.good_checkpoints(messages)})
         going = [m for m, done in enumerate(self.done) if not done]
         common = set.intersection(*(set(held[m]) for m in going)) if going else set()
         if not common:
+            # To begin again would cut away what was trained: only where nothing was ever saved for all of them.
+            if going and self._were_saved(going):
+                names = ", ".join(str(self.folders[m].path) for m in going)
+                raise RunError(*messages, f"No whole checkpoint of one batch is left in {names}. Bring one back.")
             if going:
                 messages.append("There is no checkpoint yet: training starts from the beginning.")
             for m in going:
@@ -101,12 +108,27 @@ class Bookkeeping:
         self.learner.count = self.saved_batch = batch
         for m in going:
             checkpoint = held[m][batch]
+            self._require_fit(m, checkpoint)
+        for m in going:
+            checkpoint = held[m][batch]
             self.learner.restore(m, checkpoint.tensors)
             self.folders[m].rewind(checkpoint)
             self.seconds = float(checkpoint.facts["seconds"])
             self.evaluating = float(checkpoint.facts["evaluating"])
             lines = self.folders[m].metrics
             self.evaluated[m] = lines[-1]["batch"] if lines else 0
+
+    def _were_saved(self, going: Sequence[int]) -> bool:
+        """Whether these runs once held checkpoints of one batch, by what status.json or file names say."""
+        files = set.intersection(*(set(self.folders[m].checkpoints()) for m in going))
+        return bool(files) or any(self.folders[m].status["batch"] > 0 for m in going)
+
+    def _require_fit(self, m: int, checkpoint: Checkpoint) -> None:
+        """A whole checkpoint may still be that of another model."""
+        expected = {name: (t.shape, t.dtype) for name, t in self.learner.snapshot(m).items()}
+        if expected != {name: (t.shape, t.dtype) for name, t in checkpoint.tensors.items()}:
+            path = self.folders[m].path
+            raise RunError(f"The checkpoint of batch {checkpoint.batch:,} in {path} is another model's.")
 
     def step(self) -> None:
         """One batch, on the clock."""

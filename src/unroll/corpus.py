@@ -1,7 +1,7 @@
 """From a path or a name to token ids, and the split into a train and a test set.
 
-A corpus is read once, checked for what people really hand in (an HTML page, a Git-LFS pointer, UTF-16, Windows line ends),
-and turned into ids. Its SHA-256 is that of the bytes read, so that `sha256sum` agrees.
+A corpus is read once, checked for what people really hand in (an HTML page, a Git-LFS pointer, UTF-16, Windows line
+ends), and turned into ids. Its SHA-256 is that of the bytes read, so that `sha256sum` agrees.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import codecs
 import hashlib
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unroll import randomness
-from unroll.datasets import DATASETS
+from unroll.datasets import DATASETS, PAPER_BLOBS, git_blob
 from unroll.errors import CorpusError, did_you_mean
 from unroll.experiment import Experiment
 from unroll.tokens import UNKNOWN, Ids, Vocabulary
@@ -56,6 +55,7 @@ class Corpus:
     encoding: str = "utf-8"
     min_count: int = 1
     notes: tuple[str, ...] = ()
+    paper: str | None = None  # the name of the paper's data set, where this is its very file
 
     @classmethod
     def open(cls, source: str, kind: str = "chars", encoding: str = "utf-8", min_count: int = 1) -> Corpus:
@@ -77,7 +77,8 @@ class Corpus:
         text = _decode(content, encoding, source, notes)
         where = source if source in DATASETS else str(path.resolve())
         corpus = cls.from_text(text, name, kind, min_count, source=where, sha256=hashlib.sha256(content).hexdigest())
-        return replace(corpus, encoding=encoding, notes=(*notes, *corpus.notes))
+        paper = PAPER_BLOBS.get(git_blob(content))
+        return replace(corpus, encoding=encoding, notes=(*notes, *corpus.notes), paper=paper)
 
     @classmethod
     def from_text(
@@ -109,7 +110,7 @@ class Corpus:
         return len(self.vocabulary)
 
     def split(self, seed: int) -> Split:
-        """Rotate by an offset drawn from the seed; the last 11,100 tokens (of a small corpus: the last tenth) are the test set."""
+        """Rotated by a seeded offset, the last 11,100 tokens (of a small corpus: the last tenth) are the test set."""
         test = TEST_TOKENS if self.tokens >= 10 * TEST_TOKENS else self.tokens // 10
         return Split(randomness.below(seed, "split", 0, self.tokens), self.tokens - test, test)
 
@@ -136,25 +137,23 @@ class Corpus:
             unique=self.unique,
         )
 
-    @cached_property
-    def _pairs(self) -> NDArray[np.int64]:
-        ids = self.train_ids(0).astype(np.int64)
-        return np.bincount(ids[:-1] * self.unique + ids[1:], minlength=self.unique**2).reshape(self.unique, -1)
-
-    def unigram_perplexity(self) -> float:
+    def unigram_perplexity(self, split_seed: int = 0) -> float:
         """Of the test set, under the train set's frequencies: what knowing nothing but frequencies gives."""
-        frequency = self._frequencies()
-        return float(np.exp(-np.log(frequency[self.test_ids(0)]).mean()))
+        return float(np.exp(-np.log(self._frequencies(split_seed)[self.test_ids(split_seed)]).mean()))
 
-    def bigram_perplexity(self) -> float:
+    def bigram_perplexity(self, split_seed: int = 0) -> float:
         """Of the test set, each token given the one before; unseen pairs fall back on the frequencies."""
-        pairs = self._pairs + self._frequencies()
-        conditional = pairs / pairs.sum(1, keepdims=True)
-        test = self.test_ids(0)
-        return float(np.exp(-np.log(conditional[test[:-1], test[1:]]).mean()))
+        train, test = self.train_ids(split_seed), self.test_ids(split_seed)
+        seen, times = np.unique(train[:-1].astype(np.int64) * self.unique + train[1:], return_counts=True)
+        wanted = test[:-1].astype(np.int64) * self.unique + test[1:]
+        place = np.minimum(np.searchsorted(seen, wanted), len(seen) - 1)
+        pairs = np.where(seen[place] == wanted, times[place], 0)
+        firsts = np.bincount(train[:-1], minlength=self.unique)[test[:-1]]
+        conditional = (pairs + self._frequencies(split_seed)[test[1:]]) / (firsts + 1)
+        return float(np.exp(-np.log(conditional).mean()))
 
-    def _frequencies(self) -> NDArray[np.float64]:
-        counts = np.bincount(self.train_ids(0), minlength=self.unique) + 1.0
+    def _frequencies(self, split_seed: int) -> NDArray[np.float64]:
+        counts = np.bincount(self.train_ids(split_seed), minlength=self.unique) + 1.0
         return np.asarray(counts / counts.sum())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,13 @@ from pathlib import Path
 from unroll.synthetic import SOURCES
 
 SYNTHETIC_TOKENS = 1_000_000
+# The paper's own files, by the git blob id that its repository lists.
+PAPER_BLOBS = {
+    "8dc7d27dcfb2514eb9a535b398c873d4beca818b": "english",
+    "7ddc8f923094ad1570e4cc8766d4b1ca25bd39e2": "finnish",
+    "9842f6825e079b00606c74fdc5d68b13d1b26f05": "linux",
+    "ad37dc2856d1e792575e21175e82a6221edde1aa": "music",
+}
 # Left out of `stdlib`: tests, and what users installed themselves.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
@@ -21,6 +29,11 @@ class Dataset:
     name: str
     description: str
     content: Callable[[], bytes]
+
+
+def git_blob(content: bytes) -> str:
+    """The id that git gives this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def stdlib() -> bytes:

@@ -1,7 +1,7 @@
 """Files that are whole or absent: temporary sibling, fsync, read back, rename, fsync the folder.
 
-Tensors are stored as safetensors, sealed: a SHA-256 over the whole file stands in its own header, since a flipped bit in a
-weight would otherwise load in silence.
+Tensors are stored as safetensors, sealed: a SHA-256 over the whole file stands in its own header, since a flipped bit
+in a weight would otherwise load in silence.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ def write(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise SaveError(f"Could not save {path}: {error.strerror or error}. What was saved before is intact.") from None
 
 

@@ -224,7 +224,7 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
 
 
 def scheme_options(number: int | None, train: str | None, sample: str | None) -> dict[str, Any]:
-    """The scheme's fields from `--scheme` or from `--train` and `--sample`: a number and a procedure exclude each other."""
+    """The scheme's fields, from `--scheme` or from `--train` and `--sample`."""
     from unroll.scheme import SCHEMES
 
     if number is not None and (train or sample):

@@ -1,4 +1,5 @@
-"""One training step of M runs: Algorithms 1, 2 and 3 of the paper, which differ only in weights and in where a state is from.
+"""One training step of M runs: Algorithms 1, 2 and 3 of the paper, which differ only in weights and in where a state
+is from.
 
 Shapes: M runs, B rows, K scored positions.
 """
@@ -111,7 +112,7 @@ class Learner:
         return self.model.values(m) | carried
 
     def snapshot(self, m: int) -> dict[str, Tensor]:
-        """Everything that a run needs to go on exactly, without padding: one layout, whatever the kernel or the fleet."""
+        """All that a run needs to go on exactly, without padding: one layout, whatever the kernel or the fleet."""
         held = self.model.values(m) | self._carried(m)
         for place, moment in enumerate(self.optimiser.MOMENTS):
             own = self.model.values(m, {name: moments[place] for name, moments in self.moments.items()})

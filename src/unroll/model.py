@@ -1,7 +1,7 @@
 """The model, M runs at once: recurrent layers, a dense layer with leaky ReLU, a dense layer to the vocabulary, softmax.
 
-Every parameter carries a leading run axis. Vocabularies of different sizes are padded to one V: padded weights are 0, their
-logits −inf, so their gradients are exactly 0 and they stay 0.
+Every parameter carries a leading run axis. Vocabularies of different sizes are padded to one V: padded weights are 0,
+their logits −inf, so their gradients are exactly 0 and they stay 0.
 
 Shapes: M runs, T time, B rows, K scored positions, H hidden, D dense, V vocabulary.
 """
@@ -101,7 +101,7 @@ class Model:
         return Network(self.cell, self.experiments[0].clip, tuple(layers))
 
     def nll(self, batch: Batch, carried: States) -> tuple[Tensor, States]:
-        """The negative log-likelihood of each scored target, and the state that each row's next window may start from."""
+        """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
         first = self._first(batch, carried)
         h_MTBH, after = self._kernel.run(self.network, batch.inputs_MTB, first, self._at_M)
         if batch.gap_MTB is not None:

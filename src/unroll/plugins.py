@@ -16,8 +16,7 @@ def names(package: str) -> tuple[str, ...]:
     """The option names that the files of a package stand for, sorted."""
     # Found, not imported: naming the cells must not cost an import of torch.
     spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.submodule_search_locations is not None, package
-    folder = list(spec.submodule_search_locations)
+    folder = list(spec.submodule_search_locations or ()) if spec else []
     return tuple(sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(folder) if m.name[0] != "_"))
 
 

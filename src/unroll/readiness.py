@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ def open_corpus(experiment: Experiment) -> Corpus:
     if experiment.sha256 and corpus.sha256 != experiment.sha256:
         raise RunError(
             f"{experiment.corpus} is not the corpus that this run was trained on: "
-            f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, where the run had "
+            f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, the run had "
             f"{experiment.sha256[:16]}…, {experiment.tokens:,} and {experiment.unique}. Bring that text back."
         )
     return corpus
@@ -73,6 +73,23 @@ def resume(
         if before != now:
             notes.append(f"{name} was {before}, is {now}: the run goes on, but not bit for bit as it would have.")
     return changed, open_corpus(experiment), notes
+
+
+def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) -> None:
+    """A run goes on as it began: it may get longer, or move to another machine."""
+    before = folder.experiment
+    wrong = [
+        f"{f.name} was {getattr(before, f.name)} in {folder.path}, is {getattr(experiment, f.name)}: start a new run."
+        for f in fields(before)
+        if (f.metadata.get("trains", f.name == "scheme") and f.name != "batches")
+        and getattr(before, f.name) != getattr(experiment, f.name)
+    ]
+    if experiment.batches < before.batches:
+        wrong.append(f"batches may only be raised on resume: it was {before.batches:,}, is {experiment.batches:,}.")
+    if folder.vocabulary != corpus.vocabulary:
+        wrong.append(f"{folder.path / 'vocabulary.json'} is not the vocabulary of the corpus. Copy the whole folder.")
+    if wrong:
+        raise RunError(*wrong)
 
 
 def disk_needed(experiment: Experiment, unique: int) -> int:

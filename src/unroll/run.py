@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unroll import durable
-from unroll.errors import RunError
+from unroll.errors import RunError, SaveError
 from unroll.experiment import Experiment, read_toml, write_toml
 from unroll.tokens import Vocabulary
 
@@ -89,14 +89,18 @@ class RunFolder:
     @property
     def status(self) -> dict[str, Any]:
         """status.json; {"state": "new"} where training has not begun."""
-        if not (self.path / "status.json").exists():
+        # It is written before anything that training makes: beside any of that, its absence means a half-copied folder.
+        begun = any((self.path / name).exists() for name in ("metrics.jsonl", "checkpoints", "weights.safetensors"))
+        if not begun and not (self.path / "status.json").exists():
             return {"state": "new", "batch": 0}
         try:
             content = json.loads(self._text("status.json"))
-            if not isinstance(content["state"], str):
+            if not isinstance(content["state"], str) or not isinstance(content["batch"], int):
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise RunError(f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state.") from None
+            raise RunError(
+                f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state and a batch."
+            ) from None
         return dict(content)
 
     @status.setter
@@ -109,9 +113,16 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         try:
-            return [dict(json.loads(line)) for line in lines]
-        except (ValueError, TypeError):
-            raise RunError(f"{path} is damaged: each line must be a JSON object.") from None
+            content = [dict(json.loads(line)) for line in lines]
+            last = int(content[-1]["batch"]) if content else 0
+        except (ValueError, TypeError, KeyError):
+            raise RunError(f"{path} is damaged: each line must be a JSON object with a batch.") from None
+        status = self.status
+        if status["state"] == "finished" and last != status["batch"]:
+            raise RunError(
+                f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
+            )
+        return content
 
     def record(self, metrics: Mapping[str, Any]) -> None:
         """Add an evaluation."""
@@ -120,7 +131,10 @@ class RunFolder:
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint and drop all but the last two."""
         folder = self.path / "checkpoints"
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise SaveError(f"Could not make {folder}: {error.strerror}.") from None
         metrics = self.path / "metrics.jsonl"
         size = metrics.stat().st_size if metrics.exists() else 0
         known = {**facts, "batch": str(batch), "metrics_bytes": str(size)}
@@ -137,12 +151,16 @@ class RunFolder:
         """A checkpoint, or a RunError that says what is wrong with it."""
         path = self._checkpoint(batch)
         tensors, facts = durable.unseal(path)
+        try:
+            stated, counted, _ = int(facts["batch"]), int(facts["metrics_bytes"]), float(facts["seconds"])
+        except (KeyError, ValueError):
+            raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
+        if stated != batch:
+            raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
         metrics = self.path / "metrics.jsonl"
         size = metrics.stat().st_size if metrics.exists() else 0
-        if size < int(facts["metrics_bytes"]):
-            raise RunError(
-                f"{metrics} has {size:,} bytes, fewer than the {facts['metrics_bytes']} that {path.name} counts."
-            )
+        if size < counted:
+            raise RunError(f"{metrics} has {size:,} bytes, fewer than the {counted:,} that {path.name} counts.")
         return Checkpoint(batch, tensors, facts)
 
     def good_checkpoints(self, warnings: list[str]) -> Iterator[Checkpoint]:
@@ -151,7 +169,7 @@ class RunFolder:
             try:
                 yield self.checkpoint(batch)
             except RunError as error:
-                warnings.append(f"{error} The one before it is used.")
+                warnings.append(f"{error} It is passed over.")
 
     def rewind(self, checkpoint: Checkpoint) -> None:
         """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
@@ -162,12 +180,16 @@ class RunFolder:
                 os.fsync(file.fileno())
         for batch in self.checkpoints():
             if batch > checkpoint.batch:
-                self._checkpoint(batch).unlink()
+                self._checkpoint(batch).unlink(missing_ok=True)
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""
         durable.write(self.path / "weights.safetensors", durable.seal(weights, facts))
         self.status = status
+        self.drop_checkpoints()
+
+    def drop_checkpoints(self) -> None:
+        """A run that has ended needs none."""
         folder = self.path / "checkpoints"
         for path in folder.glob("*") if folder.exists() else ():
             path.unlink()

@@ -7,13 +7,13 @@ and how tokens are drawn from it.
     3        multi-loss                progressive
     4        conditional multi-loss    progressive
 
-A **training procedure** is a point in a plane: which of a window's k2 positions carry a loss (`loss`, `k3`, `normalise`)
-× where the window's first state comes from (`state`, `reset`). Every k1 tokens a new window of k2 tokens begins: k1 is
-how often the weights are updated, k2 how far back gradients flow.
+A **training procedure** is a point in a plane: which of a window's k2 positions carry a loss (`loss`, `k3`,
+`normalise`) × where the window's first state comes from (`state`, `reset`). Every k1 tokens a new window of k2 tokens
+begins: k1 is how often the weights are updated, k2 how far back gradients flow.
 
-A **sampling procedure** is a way of conditioning: which state the next token's distribution is computed from. `windowed`
-reads the last k2 tokens from the first state, for every token again; `progressive` runs on. Sampling draws from that
-distribution; perplexity scores the true token with it.
+A **sampling procedure** is a way of conditioning: which state the next token's distribution is computed from.
+`windowed` reads the last k2 tokens from the first state, for every token again; `progressive` runs on. Sampling draws
+from that distribution; perplexity scores the true token with it.
 """
 
 from __future__ import annotations

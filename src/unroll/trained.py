@@ -110,8 +110,8 @@ def perplexity(
 ) -> list[Perplexity]:
     """The perplexity of a run on its test set, or on another corpus taken whole.
 
-    `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one a row
-    of the carried states that the run ended with.
+    `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one
+    a row of the carried states that the run ended with.
     """
     if start not in ("first", "carried"):
         raise ConfigurationError(f"start must be first or carried. Got {start!r}.")

@@ -1,4 +1,5 @@
-"""The loop: train M runs side by side, evaluate them on a logarithmic grid, save them, and go on exactly where they stopped.
+"""The loop: train M runs side by side, evaluate them on a logarithmic grid, save them, and go on exactly where they
+stopped.
 
 `train` trains one run and returns it. `train_fleet` is the loop itself, a generator of what happened, so that whoever
 watches (the command line, a notebook, a test) decides what to show.
@@ -12,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from unroll import devices
+from unroll import curve, devices
 from unroll.bookkeeping import Bookkeeping
 from unroll.corpus import Corpus
 from unroll.errors import Interrupted
 from unroll.events import Event, Stepped
 from unroll.experiment import Experiment
 from unroll.learner import Learner
-from unroll.readiness import open_corpus, refuse_hopeless
+from unroll.readiness import open_corpus, refuse_another, refuse_hopeless
 from unroll.run import RunFolder
 from unroll.signals import Pressed, Watch
 from unroll.trained import Run, load
@@ -39,6 +40,7 @@ def train(experiment: Experiment, out: str | Path, corpus: Corpus | None = None)
     corpus = corpus or open_corpus(experiment)
     for _ in train_fleet([experiment], [corpus], [out]):
         pass
+    curve.save(RunFolder(out))
     return load(out, device=experiment.device)
 
 
@@ -84,7 +86,8 @@ def _folders(
 ) -> list[RunFolder]:
     if resume:
         folders = [RunFolder(out) for out in outs]
-        for folder, experiment in zip(folders, experiments, strict=True):
+        for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
+            refuse_another(folder, experiment, corpus)
             if folder.experiment != experiment:
                 folder.experiment = experiment
         return folders

@@ -1,7 +1,7 @@
 """What happens in one time step. One file a cell; a file supplies `Cell`, a final `RecurrentCell`.
 
-pre_x is x·W_x + b and pre_h is h·W_h, both products done by the caller. Gradients are clipped element by element where they
-flow into a gate's sum of the two; peepholes join behind that point and see the gradient unclipped.
+pre_x is x·W_x + b and pre_h is h·W_h, both products done by the caller. Gradients are clipped element by element
+where they flow into a gate's sum of the two; peepholes join behind that point and see the gradient unclipped.
 
 Shapes: M runs, T time, B rows, H hidden, G gate columns. States are [M, B, H], pre-activations [M, B, G], extra
 parameters [M, …]; over time there is a T after the M.
@@ -48,7 +48,7 @@ class RecurrentCell(ABC):
 
     @abstractmethod
     def backward(self, d_state: State, saved: State, extra: Extra, clip: float) -> tuple[Tensor, Tensor, State]:
-        """The gradient of each gate's sum, unclipped; of pre_h, clipped; of the state before, but for the way through pre_h."""
+        """The gradients of the gates' sums, unclipped; of pre_h, clipped; of the state before, not through pre_h."""
 
     def extra_gradients(self, d_sums: Tensor, before: State, after: State) -> Extra:
         """The gradients of the extra parameters, over all time steps at once."""

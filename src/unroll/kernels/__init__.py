@@ -3,8 +3,8 @@
     supports(network, device)                 None, or the reason in words why not
     run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
 
-`reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights and
-into `first`; the states after step at_M are values, without a gradient.
+`reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
+and into `first`; the states after step at_M are values, without a gradient.
 
 Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
 """

@@ -1,8 +1,8 @@
 """Each cell's own backward, over the run axis, on any device that torch knows.
 
-A layer runs over all time steps before the next begins, so that its input product is one large product. On the way back,
-the loop only carries the state's gradient; the gradient of W_h is one large product after it. (Letting autograd add up
-that gradient step by step costs eight times as much.)
+A layer runs over all time steps before the next begins, so that its input product is one large product. On the way
+back, the loop only carries the state's gradient; the gradient of W_h is one large product after it. (Letting autograd
+add up that gradient step by step costs eight times as much.)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Layer(torch.autograd.Function):
         *rest: Tensor,
     ) -> State:
         extra, first = dict(zip(names, rest, strict=False)), rest[len(names) :]
-        M, T, B, _ = pre_x_MTBG.shape
+        M, T = pre_x_MTBG.shape[:2]
         after = tuple(s.new_empty(M, T, *s.shape[1:]) for s in first)
         saved, state = [], first
         for t in range(T):

@@ -1,11 +1,12 @@
 """Conditioning: which state the next token's distribution is computed from. One file a procedure; a file supplies
 
-    begin(model, k2, rows, first)            -> memory        before anything was read
-    read(model, memory, ids_B)               -> h_BH, memory  one token a row read; h_BH predicts the next
-    hidden(model, ids_N, k2, first)          -> chunks of [n, R, H], in order: what predicts every token after the first k2
+    begin(model, k2, rows, first)     -> memory          nothing read yet
+    read(model, memory, ids_B)        -> h_BH, memory    one token a row read; h_BH predicts the next
+    hidden(model, ids_N, k2, first)   -> chunks of [n, R, H] that predict every token after the first k2, in order
 
-Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. The contract test
-holds the two to the same numbers. `model` is a fleet of one; `first` is the state a text starts from, R rows of it.
+Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. The contract
+test holds the two to the same numbers. `model` is a fleet of one; `first` is the state a text starts from, R rows of
+it.
 
 Shapes: N tokens of a text, B or R rows, H hidden.
 """

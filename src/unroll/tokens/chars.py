@@ -45,4 +45,5 @@ def _unknown(text: str, ids: NDArray[np.int32]) -> str:
         named.setdefault(text[place], int(place))
     first = [f"{symbol!r} (U+{ord(symbol):04X}) at position {place}" for symbol, place in list(named.items())[:5]]
     more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-    return f"Not in the vocabulary of this run: {', '.join(first)}{more}. Leave them out, or train on a corpus that has them."
+    advice = "Leave them out, or train on a corpus that has them."
+    return f"Not in the vocabulary of this run: {', '.join(first)}{more}. {advice}"

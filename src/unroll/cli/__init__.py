@@ -1,0 +1,57 @@
+"""The command line: parse, call, print. Nothing here computes; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unroll.cli import data, evaluate, sample, train
+from unroll.version import VERSION
+
+app = typer.Typer(
+    name="unroll",
+    # Plain help: it answers in a fifth of the time, and reads the same in a pipe.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"unroll {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def unroll(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train, evaluate and sample recurrent models of discrete sequences, under explicit schemes.
+
+    \b
+    Start here:
+      unroll train stdlib --preset small --out runs/first     train on your own Python's standard library
+      unroll sample runs/first --prompt "def "                draw text from it
+      unroll eval runs/first                                  its perplexity, under both procedures
+
+    \b
+    A scheme is a training procedure and a sampling procedure:
+      scheme  training                 sampling      in short
+      1       multi-loss               windowed      best and most robust: start with it
+      2       single-loss              windowed      learns more slowly
+      3       multi-loss               progressive   the same training as 1, sampled at a fraction of its cost
+      4       conditional multi-loss   progressive   carries states on; may go unstable
+
+    k1 is how many tokens pass between two updates of the weights, k2 how many tokens back gradients flow.
+    """
+
+
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("sample")(sample.sample)
+app.add_typer(data.app, name="data")

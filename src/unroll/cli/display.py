@@ -1,0 +1,163 @@
+"""Training, watched: a live panel in a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unroll.cli.screen import duration, say, warn
+from unroll.events import Evaluated, Event, Stepped, Warned
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from unroll.corpus import Corpus
+
+SAMPLE_TOKENS = 70
+SAMPLE_SECONDS = 20.0
+REFRESH = 4  # times a second
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def watch(events: Iterable[Event], corpus: Corpus, quiet: bool) -> None:
+    """Consume the loop's events, showing what suits where the output goes."""
+    if quiet:
+        for event in events:
+            if isinstance(event, Warned):
+                warn(event.message)
+    elif sys.stderr.isatty():
+        _live(events, corpus)
+    else:
+        _plain(events)
+
+
+class Pace:
+    """How fast, and how long still."""
+
+    def __init__(self) -> None:
+        self.began, self.first = time.perf_counter(), -1
+
+    def words(self, event: Event) -> str:
+        """Tokens a second of training, and the time left at the pace so far, evaluations included."""
+        learner = event.learner
+        experiment, count = learner.experiments[0], learner.count
+        if self.first < 0:
+            self.began, self.first = time.perf_counter(), count - 1
+        each = (time.perf_counter() - self.began) / max(count - self.first, 1)
+        tokens = experiment.rows * experiment.scheme.k2 * count / event.seconds if event.seconds else 0.0
+        return f"{tokens:,.0f} tokens/s   {duration(each * (experiment.batches - count))} left"
+
+
+def spark(values: Sequence[float], width: int = 48) -> str:
+    """A small curve on a logarithmic scale."""
+    logs = [math.log(v) for v in values if math.isfinite(v) and v > 0][-width:]
+    if not logs:
+        return ""
+    low, high = min(logs), max(logs)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((v - low) * scale)] for v in logs)
+
+
+def _score(metrics: dict[str, Any]) -> str:
+    return "   ".join(f"perplexity {value:,.3f} {procedure}" for procedure, value in metrics["perplexity"].items())
+
+
+def _plain(events: Iterable[Event]) -> None:
+    pace = Pace()
+    for event in events:
+        if isinstance(event, Warned):
+            warn(event.message)
+        elif isinstance(event, Stepped):
+            words = pace.words(event)
+        elif isinstance(event, Evaluated):
+            m = event.metrics
+            of = event.learner.experiments[event.run].batches
+            loss = "" if m["loss"] is None else f"   loss {m['loss']:.4f}"
+            say(f"batch {m['batch']:>6,} / {of:,}{loss}   {_score(m)}   {words}")
+
+
+def _live(events: Iterable[Event], corpus: Corpus) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    panel = _Panel(corpus)
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        shown = 0.0
+        for event in events:
+            if isinstance(event, Warned):
+                console.print(f"[yellow]note:[/] {event.message}")
+            panel.take(event)
+            # Redrawing a line costs more than a small batch: a few times a second is enough for eyes.
+            if not isinstance(event, Stepped) or time.perf_counter() - shown > 1 / REFRESH:
+                live.update(panel.render(event), refresh=True)
+                shown = time.perf_counter()
+
+
+class _Panel:
+    """What is on the screen."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus, self.pace = corpus, Pace()
+        self.curve: list[float] = []
+        self.latest: dict[str, Any] | None = None
+        self.sample, self.sampled_at, self.speed = "", -math.inf, ""
+
+    def take(self, event: Event) -> None:
+        """Learn from an event."""
+        if isinstance(event, Stepped):
+            self.speed = self.pace.words(event)
+        if isinstance(event, Evaluated) and event.run == 0:
+            self.latest = event.metrics
+            self.curve.append(event.metrics["perplexity"][event.learner.experiments[0].scheme.sample])
+            if time.perf_counter() - self.sampled_at > SAMPLE_SECONDS:
+                self.sample = self._draw(event)
+                self.sampled_at = time.perf_counter()
+
+    def render(self, event: Event) -> RenderableType:
+        """The panel."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        learner = event.learner
+        experiment = learner.experiments[0]
+        top = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=experiment.batches, completed=learner.count, width=40)
+        top.add_row(bar, f"{learner.count:,} / {experiment.batches:,} batches", self.speed)
+        loss = learner.recent_loss(0)
+        numbers = [f"loss {loss:.4f} nats a token"] if loss is not None else []
+        if self.latest:
+            share = event.evaluating / max(event.seconds * len(learner.experiments) + event.evaluating, 1e-9)
+            numbers += [
+                f"{_score(self.latest)} (batch {self.latest['batch']:,})",
+                f"evaluation {share:.0%} of the time",
+            ]
+        parts: list[RenderableType] = [top, Text("   ".join(numbers))]
+        if self.curve:
+            parts.append(Text.assemble((spark(self.curve), "cyan"), f"  {self.curve[0]:,.1f} → {self.curve[-1]:,.3f}"))
+        if self.sample:
+            parts.append(Text.assemble(("sample  ", "dim"), self.sample, overflow="ellipsis", no_wrap=True))
+        return Group(*parts)
+
+    def _draw(self, event: Evaluated) -> str:
+        """A line of what the model would write now, under the scheme's own procedure."""
+        import torch
+
+        from unroll.decoding import Decoding
+        from unroll.generation import generate
+
+        experiment = event.learner.experiments[0]
+        test = self.corpus.test_ids(experiment.split_seed)[: experiment.scheme.k2]
+        model = event.learner.model.run(0)
+        prompt = torch.from_numpy(test.astype("int64")).to(model.device).unsqueeze(0)
+        drawing = generate(
+            model, prompt, experiment.scheme.k2, experiment.scheme.sample, Decoding(0.7), [experiment.seed]
+        )
+        ids = [drawn.ids[0] for drawn, _ in zip(drawing, range(SAMPLE_TOKENS), strict=False)]
+        text = "".join(self.corpus.vocabulary.symbols[i] for i in ids)
+        return "".join(c if c.isprintable() else "·" for c in text)

@@ -1,0 +1,87 @@
+"""`unroll eval`: perplexity and bits per token, under both procedures."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unroll.cli.screen import duration, print_json, say, warn
+
+if TYPE_CHECKING:
+    from unroll.evaluation import Perplexity
+    from unroll.trained import Run
+
+ESTIMATED_TOKENS = 64
+WORTH_SAYING = 60.0  # seconds
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="Another text, taken whole. The run's own is split as in training.", show_default=False),
+    ] = None,
+    sample: Annotated[
+        str | None, typer.Option(help="Only this procedure: windowed or progressive [both].", show_default=False)
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(help="Start from the first state, or from the last carried states (scheme 4): first, carried."),
+    ] = "first",
+    test_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Only so many tokens of the text [all].", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Perplexity and bits per token of a run: of its own test set, or of another text.
+
+    Windowed: each token is predicted from the k2 tokens before it. Progressive: the state runs on through the whole
+    text. The scheme's own procedure comes first. Every token after the first k2 counts.
+    """
+    from unroll.bookkeeping import PROCEDURES
+    from unroll.trained import load
+
+    loaded = load(run, device)
+    for note in loaded.notes:
+        warn(note)
+    own = loaded.experiment.scheme.sample
+    # Windows begin at the first state by definition: only what runs on can start from a carried one.
+    both = (own, *(p for p in PROCEDURES if p != own)) if start == "first" else ("progressive",)
+    chosen = (sample,) if sample else both
+    scores = {procedure: _score(loaded, procedure, corpus, start, test_tokens) for procedure in chosen}
+    first = scores[chosen[0]]
+    if json:
+        print_json(
+            {
+                "perplexity": {procedure: score[0].perplexity for procedure, score in scores.items()},
+                "tokens": first[0].tokens,
+                "bits_per_token": first[0].bits_per_token,
+                **({"rows": [row.perplexity for row in first]} if start == "carried" else {}),
+            }
+        )
+        return
+    typer.echo(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
+    for procedure, score in scores.items():
+        typer.echo(f"{procedure:<14}{score[0].perplexity:>12.4f}{score[0].bits_per_token:>12.4f}{score[0].tokens:>10,}")
+        if len(score) > 1:
+            values = sorted(row.perplexity for row in score)
+            typer.echo(f"  over {len(values)} carried start states: {values[0]:.4f} to {values[-1]:.4f}")
+
+
+def _score(run: Run, procedure: str, corpus: str | None, start: str, test_tokens: int | None) -> list[Perplexity]:
+    from unroll.trained import perplexity, text_ids
+
+    k2 = run.experiment.scheme.k2
+    total = len(text_ids(run, corpus)[:test_tokens])
+    if total > 20 * (k2 + ESTIMATED_TOKENS):
+        began = time.perf_counter()
+        perplexity(run, procedure, corpus, start, k2 + ESTIMATED_TOKENS)
+        few = k2 + ESTIMATED_TOKENS if procedure == "progressive" else ESTIMATED_TOKENS
+        expected = (time.perf_counter() - began) * total / few
+        if expected > WORTH_SAYING:
+            say(f"{procedure}: {total:,} tokens, about {duration(expected)}.")
+    return perplexity(run, procedure, corpus, start, test_tokens)

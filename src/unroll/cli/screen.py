@@ -1,0 +1,50 @@
+"""What reaches the terminal: plain words on standard error, results on standard output."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+import typer
+
+
+def say(message: str) -> None:
+    """A line for the person, out of the way of what a program reads."""
+    typer.echo(message, err=True)
+
+
+def warn(message: str) -> None:
+    """Something allowed that should be known."""
+    typer.echo(typer.style("note: ", fg="yellow") + message, err=True)
+
+
+def print_json(content: Any) -> None:
+    """One object and nothing else."""
+    typer.echo(json.dumps(finite(content)))
+
+
+def finite(content: Any) -> Any:
+    """The same with numbers that JSON has no word for as null."""
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def visible(text: str) -> str:
+    """Text that cannot drive a terminal: a model may have learned escape sequences."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min 20 s, 2 h 5 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,219 @@
+"""`unroll train`: one run, new or resumed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unroll import experiment as experiments
+from unroll.cli.screen import print_json, say, warn
+from unroll.errors import ConfigurationError, Interrupted
+
+if TYPE_CHECKING:
+    from unroll.corpus import Corpus
+    from unroll.experiment import Experiment
+
+# What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
+_RESUMABLE = {"batches", "device", "threads"}
+
+Whole = Annotated[int | None, typer.Option()]
+
+
+def _option(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, show_default=False)
+
+
+def train(
+    corpus: Annotated[
+        str | None,
+        typer.Argument(help="A text file, a folder, or a name that `unroll data list` shows.", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, _option("The run's folder [runs/…, named after the run].")] = None,
+    resume: Annotated[
+        Path | None, _option("Go on with this run, exactly where it stopped. Needs nothing else.")
+    ] = None,
+    scheme: Annotated[int | None, _option("The paper's scheme, 1 to 4 [1].")] = None,
+    train: Annotated[
+        str | None,
+        _option(
+            "Training procedure: multi-loss, single-loss or conditional, with keys k3, decay, normalise, reset: "
+            "conditional,k3=10,reset=0.1."
+        ),
+    ] = None,
+    sample: Annotated[str | None, _option("Sampling procedure: windowed or progressive.")] = None,
+    k1: Annotated[int | None, _option("Tokens between two updates [20]. Small k1 uses data best.")] = None,
+    k2: Annotated[int | None, _option("Tokens that gradients flow back [100]; the length of a window.")] = None,
+    preset: Annotated[str, _option("paper, or small (hidden 128, 2,000 batches) [paper].")] = "paper",
+    batches: Annotated[int | None, _option("Updates of the weights [12800].")] = None,
+    cell: Annotated[str | None, _option("lstm, gru or rnn [lstm].")] = None,
+    peepholes: Annotated[str | None, _option("Of the LSTM: paper, lasagne or off [paper].")] = None,
+    layers: Annotated[int | None, _option("Recurrent layers [1].")] = None,
+    hidden: Annotated[int | None, _option("Units a recurrent layer [512].")] = None,
+    dense: Annotated[int | None, _option("Units of the dense layer [1024].")] = None,
+    dropout: Annotated[float | None, _option("On the inputs of the dense layers [0].")] = None,
+    forget_bias: Annotated[float | None, _option("What the LSTM's forget bias starts at [0].")] = None,
+    optimiser: Annotated[str | None, _option("adam or rmsprop [adam].")] = None,
+    learning_rate: Annotated[float | None, _option("Its learning rate [0.001].")] = None,
+    rows: Annotated[int | None, _option("Windows a batch [64].")] = None,
+    clip: Annotated[float | None, _option("Limit of each gate's gradient, elementwise, each step [50].")] = None,
+    rotation: Annotated[
+        str | None, _option("After an epoch the train set moves on: random or continue [random].")
+    ] = None,
+    shuffle: Annotated[
+        bool | None, _option("Shuffle the windows of an epoch (learned states only).", "--shuffle")
+    ] = None,
+    seed: Annotated[int | None, _option("Of weights, rotation and dropout [0].")] = None,
+    split_seed: Annotated[int | None, _option("Of the split into train and test set [0].")] = None,
+    encoding: Annotated[str | None, _option("Of the text [utf-8].")] = None,
+    min_count: Annotated[int | None, _option("Symbols rarer than this become one unknown symbol [1].")] = None,
+    evaluate: Annotated[str | None, _option("During training score the scheme's own procedure, or both [own].")] = None,
+    test_tokens: Annotated[int | None, _option("Score only so many tokens of the test set [all].")] = None,
+    precision: Annotated[str | None, _option("float32 or float64 [float32].")] = None,
+    device: Annotated[str | None, _option("auto, cpu, cuda or cuda:N [auto].")] = None,
+    kernel: Annotated[str | None, _option("How layers run over time: auto, stacked or reference [auto].")] = None,
+    threads: Annotated[int | None, _option("CPU threads [all cores].")] = None,
+    save_every: Annotated[int | None, _option("Checkpoint every so many batches [by the clock].")] = None,
+    quiet: Annotated[bool, _option("Say nothing but notes and errors.", "--quiet", "-q")] = False,
+    json: Annotated[bool, _option("At the end print one JSON object.", "--json")] = False,
+) -> None:
+    """Train a model on CORPUS, or go on with a run.
+
+    \b
+    unroll train book.txt --out runs/book                    scheme 1, as the paper recommends
+    unroll train book.txt --preset small --out runs/quick    a small model, on a laptop's CPU
+    unroll train --resume runs/book                          after Ctrl-C, a crash or a power cut
+
+    \b
+    Which scheme? The paper's advice, in short:
+      - Train with multi-loss (schemes 1 and 3): single-loss (2) learns more slowly.
+      - Avoid carrying states between windows (4): as fast, less robust, unstable on noisy data.
+      - Sample windowed (1) for robustness, progressive (3) for speed; the training is the same.
+
+    k1 and k2: every k1 tokens a window of k2 tokens is read and gradients flow back through all of it. k1 at most k2
+    skips no data; a smaller k1 uses each token more often (k2/k1 times in multi-loss training).
+    """
+    given = {name: value for name, value in locals().items() if value is not None and name in _settings()}
+    if resume is not None and _already_ended(resume, batches):
+        return
+    if resume is not None:
+        experiment, text, folder = _resumed(resume, corpus, given, [scheme, train, sample, k1, k2, out], preset)
+    else:
+        experiment, text, folder = _new(
+            corpus, given, experiments.scheme_options(scheme, train, sample), k1, k2, preset, out
+        )
+    if not quiet:
+        say(f"{text.name}: {text.tokens:,} tokens, {text.unique} different; {experiment.scheme}.")
+        say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; into {folder}")
+    _train(experiment, text, folder, resume is not None, save_every, quiet, json)
+
+
+def _already_ended(resume: Path, batches: int | None) -> bool:
+    """Asked only to go on, a run that has ended is no mistake: a script may ask again and again."""
+    from unroll.run import RunFolder
+
+    status = RunFolder(resume).status
+    if status["state"] not in ("finished", "stopped") or batches is not None:
+        return False
+    say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
+    return True
+
+
+def _settings() -> set[str]:
+    from dataclasses import fields
+
+    return {f.name for f in fields(experiments.Experiment)} - {"corpus", "scheme"}
+
+
+def _new(
+    corpus: str | None,
+    given: dict[str, Any],
+    scheme: dict[str, Any],
+    k1: int | None,
+    k2: int | None,
+    preset: str,
+    out: Path | None,
+) -> tuple[Experiment, Corpus, Path]:
+    if corpus is None:
+        raise ConfigurationError(
+            "Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume RUN."
+        )
+    if preset not in experiments.PRESETS:
+        raise ConfigurationError(f"--preset must be one of {', '.join(experiments.PRESETS)}. Got {preset!r}.")
+    scheme |= {name: value for name, value in (("k1", k1), ("k2", k2)) if value is not None}
+    experiment = experiments.from_options({"corpus": corpus, **experiments.PRESETS[preset], **given}, scheme)
+    from unroll.readiness import disk_needed, open_corpus, refuse_full_disk
+    from unroll.run import RunFolder
+
+    if out is not None:
+        RunFolder(out).refuse_occupied()
+    text = open_corpus(experiment)
+    for note in text.notes:
+        warn(note)
+    folder = out or Path("runs", _name(text.name, experiment))
+    RunFolder(folder).refuse_occupied()
+    refuse_full_disk(folder, disk_needed(experiment, text.unique))
+    return experiment, text, folder
+
+
+def _resumed(
+    resume: Path, corpus: str | None, given: dict[str, Any], others: list[Any], preset: str
+) -> tuple[Experiment, Corpus, Path]:
+    from unroll.readiness import resume as ready
+    from unroll.run import RunFolder
+
+    run = RunFolder(resume).experiment
+    wrong = [
+        f"{name} is {getattr(run, name)} in this run; got {value}. Only --batches may differ on resume."
+        for name, value in given.items()
+        if name not in _RESUMABLE and value != getattr(run, name)
+    ]
+    if corpus is not None or any(value is not None for value in others) or preset != "paper":
+        wrong.append(
+            "--resume needs nothing else: leave out CORPUS, --out, --preset and the scheme, which the run knows."
+        )
+    if wrong:
+        raise ConfigurationError(*wrong)
+    experiment, text, notes = ready(resume, given.get("batches"), given.get("device"), given.get("threads"))
+    for note in notes:
+        warn(note)
+    return experiment, text, resume
+
+
+def _name(corpus: str, experiment: Experiment) -> str:
+    """A folder name that tells runs apart at a glance."""
+    s = experiment.scheme
+    scheme = f"scheme{s.number}" if s.number else f"{s.training}-{s.sample}"
+    shape = f"{experiment.cell}{experiment.layers}x{experiment.hidden}"
+    plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in f"{corpus}-{scheme}")
+    return f"{plain}-k1_{s.k1}-k2_{s.k2}-{shape}-seed{experiment.seed}"
+
+
+def _train(
+    experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
+) -> None:
+    from unroll import curve
+    from unroll.cli.display import watch
+    from unroll.run import RunFolder
+    from unroll.training import train_fleet
+
+    try:
+        watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)
+    except Interrupted:
+        say(f"Saved. Go on with:  unroll train --resume {shlex.quote(str(folder))}")
+        raise
+    run = RunFolder(folder)
+    curve.save(run)
+    status, lines = run.status, run.metrics
+    if json:
+        print_json({"run": str(folder), **status, "metrics": lines[-1] if lines else None})
+    if quiet:
+        return
+    if status["state"] == "stopped":
+        say(f"Stopped. {status['reason']} The weights before it are kept.")
+    for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
+        say(f"{procedure:<12} perplexity {value:,.4f}")
+    name = shlex.quote(str(folder))
+    say(f"Curve: {folder / 'perplexity.png'}.  Next:  unroll sample {name}  or  unroll eval {name}")

@@ -1,0 +1,127 @@
+"""Every kernel equals the reference: outputs, the states after step at_M, and the gradient of every input."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+import torch
+from helpers import CPU, check_close, every_cell, random_ids, random_tensor
+
+from unroll import cells, kernels, plugins
+from unroll.kernels import Layer, Network, States
+
+TOLERANCE = 1e-10
+B, H, V = 3, 5, 7
+UNCLIPPED = 1e9
+OTHERS = [name for name in plugins.names("unroll.kernels") if name != "reference"]
+
+
+class Watched:
+    """A cell that notes every gradient that arrives at a gate's sum, before the clip."""
+
+    def __init__(self, cell: cells.RecurrentCell) -> None:
+        self.cell, self.seen = cell, []
+
+    def forward(self, pre_x, pre_h, state, extra, clip):
+        def noted(sums: torch.Tensor) -> torch.Tensor:
+            clipped = clip(sums)
+            clipped.register_hook(lambda gradient: self.seen.append(gradient.abs().flatten()))
+            return clipped
+
+        return self.cell.forward(pre_x, pre_h, state, extra, noted)
+
+
+class Ran(NamedTuple):
+    h_MTBH: torch.Tensor
+    at: States
+    gradients: dict[str, torch.Tensor]
+
+
+def network(cell: cells.RecurrentCell, layers: int, M: int, clip: float) -> Network:
+    built = []
+    for layer in range(layers):
+        shapes = {"W_x": (H if layer else V, cell.GATES * H), "W_h": (H, cell.GATES * H), "b": (cell.GATES * H,)}
+        shapes |= cell.extra_shapes(H)
+        own = {
+            name: random_tensor(M, *shape, seed=100 * layer + n, scale=0.6, grad=True)
+            for n, (name, shape) in enumerate(shapes.items())
+        }
+        built.append(Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own))
+    return Network(cell, clip, tuple(built))
+
+
+def run(kernel: str, net: Network, M: int, T: int) -> Ran:
+    """Run a kernel and differentiate a random combination of its outputs."""
+    first = tuple(
+        tuple(random_tensor(M, B, H, seed=50 + 10 * layer + n, grad=True) for n in range(len(states)))
+        for layer, states in enumerate([net.cell.STATES] * len(net.layers))
+    )
+    at_M = torch.tensor([1 + (3 * m + 1) % T for m in range(M)])
+    h_MTBH, at = kernels.load(kernel).run(net, random_ids(M, T, B, symbols=V), first, at_M)
+    inputs = {}
+    for n, (layer, state) in enumerate(zip(net.layers, first, strict=True)):
+        own = {"W_x": layer.W_x, "W_h": layer.W_h, "b": layer.b, **layer.extra}
+        own |= {f"{name}0": s for name, s in zip(net.cell.STATES, state, strict=True)}
+        inputs |= {f"layer {n} {name}": value for name, value in own.items()}
+    gradients = torch.autograd.grad(h_MTBH, list(inputs.values()), random_tensor(M, T, B, H, seed=3))
+    return Ran(h_MTBH, at, dict(zip(inputs, gradients, strict=True)))
+
+
+def clipped_share(cell: cells.RecurrentCell, layers: int, M: int, T: int, clip: float) -> tuple[float, float]:
+    """The share of gradients at the gates' sums above the clip, and their median."""
+    watched = Watched(cell)
+    watched.STATES = cell.STATES
+    run("reference", network(cell, layers, M, clip)._replace(cell=watched), M, T)
+    seen = torch.cat(watched.seen)
+    return float((seen > clip).double().mean()), float(seen.median())
+
+
+def check_equal(kernel: str, net: Network, M: int, T: int) -> None:
+    got, truth = run(kernel, net, M, T), run("reference", net, M, T)
+    where = f"{len(net.layers)} layers, M = {M}, T = {T}, clip {net.clip:.3g}:"
+    check_close(got.h_MTBH, truth.h_MTBH, TOLERANCE, f"{where} h")
+    for layer, (mine, true) in enumerate(zip(got.at, truth.at, strict=True)):
+        for name, a, b in zip(net.cell.STATES, mine, true, strict=True):
+            assert not a.requires_grad, "the states after step at_M are values"
+            check_close(a, b, TOLERANCE, f"{where} {name} of layer {layer} after at_M")
+    for name, gradient in truth.gradients.items():
+        assert gradient.abs().max() > 0, name
+        check_close(got.gradients[name], gradient, TOLERANCE, f"{where} gradient of {name}")
+
+
+@every_cell
+@pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
+@pytest.mark.parametrize("kernel", OTHERS)
+def test_a_kernel_equals_the_reference(kernel: str, cell: str, peepholes: str, clipping: bool) -> None:
+    one = cells.load(cell, peepholes)
+    for layers, M, T in itertools.product((1, 2, 3), (1, 3), (1, 7)):
+        clip = clipped_share(one, layers, M, T, UNCLIPPED)[1] if clipping else UNCLIPPED
+        if clipping:
+            assert 0.1 <= clipped_share(one, layers, M, T, clip)[0] <= 0.9
+        net = network(one, layers, M, clip)
+        reason = kernels.load(kernel).supports(net, CPU)
+        if reason:
+            pytest.skip(reason)
+        check_equal(kernel, net, M, T)
+
+
+@every_cell
+@pytest.mark.parametrize("kernel", plugins.names("unroll.kernels"))
+def test_a_text_run_in_two_pieces_with_the_state_between_equals_one_pass(
+    kernel: str, cell: str, peepholes: str
+) -> None:
+    T, cut, M = 9, 4, 2
+    net = network(cells.load(cell, peepholes), 2, M, UNCLIPPED)
+    ids = random_ids(M, T, B, symbols=V)
+    first = tuple(tuple(torch.zeros(M, B, H).double() for _ in net.cell.STATES) for _ in net.layers)
+    kernel_run = kernels.load(kernel).run
+    whole, at_cut = kernel_run(net, ids, first, torch.tensor([cut] * M))
+    rest, _ = kernel_run(net, ids[:, cut:], at_cut, torch.tensor([1] * M))
+    check_close(rest, whole[:, cut:], 1e-12)
+
+
+def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(Exception, match=r"reference, stacked.*Did you mean stacked"):
+        kernels.load("stackd")

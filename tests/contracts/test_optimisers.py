@@ -1,0 +1,118 @@
+"""Every optimiser: runs are independent, frozen runs untouched, and the known ones equal plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from helpers import CPU, check_close, check_identical, every_plugin, random_tensor, tiny, tiny_corpus
+
+from unroll import optimisers
+from unroll.learner import Learner
+
+M, SHAPE, STEPS = 3, (4, 5), 7
+RATES = np.array([0.001, 0.01, 0.1])
+
+
+def gradients(m: int | slice = slice(None)) -> list[torch.Tensor]:
+    """One gradient a step, over ten orders of magnitude, with exact zeros among them."""
+    scales = 10.0 ** torch.arange(-6, 4).double().repeat(6).view(M, *SHAPE)
+    steps = [random_tensor(M, *SHAPE, seed=s) * scales for s in range(STEPS)]
+    return [torch.where(step.abs() < 1e-7, 0.0, step)[m] for step in steps]
+
+
+def descend(name: str, steps: list[torch.Tensor], rates: np.ndarray) -> torch.Tensor:
+    """Where a parameter that began at 0 ends."""
+    optimiser = optimisers.load(name)
+    place = torch.zeros_like(steps[0])
+    moments = tuple(torch.zeros_like(place) for _ in optimiser.MOMENTS)
+    rate = torch.from_numpy(rates).view(-1, *[1] * (place.dim() - 1))
+    for count, gradient in enumerate(steps, 1):
+        before = gradient.clone(), tuple(m.clone() for m in moments)
+        old = moments
+        amount, moments = optimiser.update(gradient, moments, rate, count)
+        assert torch.equal(gradient, before[0])
+        assert all(torch.equal(a, b) for a, b in zip(old, before[1], strict=True)), "moments are values"
+        assert len(moments) == len(optimiser.MOMENTS)
+        place = place - amount
+    return place
+
+
+def adam(steps: list[np.ndarray], rates: np.ndarray) -> np.ndarray:
+    """Kingma and Ba, Algorithm 1."""
+    place, m, v = (np.zeros_like(steps[0]) for _ in range(3))
+    for t, g in enumerate(steps, 1):
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g * g
+        place = place - rates * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return place
+
+
+def rmsprop(steps: list[np.ndarray], rates: np.ndarray) -> np.ndarray:
+    """ρ = 0.9, ε = 1e-6 inside the root."""
+    place, square = np.zeros_like(steps[0]), np.zeros_like(steps[0])
+    for g in steps:
+        square = 0.9 * square + 0.1 * g * g
+        place = place - rates * g / np.sqrt(square + 1e-6)
+    return place
+
+
+@pytest.mark.parametrize("plain", [adam, rmsprop])
+def test_several_steps_equal_a_plain_transcription(plain: Callable[..., np.ndarray]) -> None:
+    steps = gradients()
+    expected = plain([g.numpy() for g in steps], RATES.reshape(-1, 1, 1))
+    got = descend(plain.__name__, steps, RATES).numpy()
+    assert np.abs(got / expected - 1).max() < 1e-12
+
+
+@every_plugin("optimisers")
+def test_a_run_moves_the_same_alone_and_in_a_fleet(name: str) -> None:
+    together = descend(name, gradients(), RATES)
+    for m in range(M):
+        alone = descend(name, gradients(slice(m, m + 1)), RATES[m : m + 1])
+        assert torch.equal(alone[0], together[m])
+
+
+@every_plugin("optimisers")
+def test_the_first_step_goes_against_the_gradient_and_no_gradient_moves_nothing(name: str) -> None:
+    (gradient, *_) = gradients()
+    end = descend(name, [gradient], RATES)
+    assert torch.equal(end.sign(), -gradient.sign())
+    assert (gradient == 0).any()
+
+
+@every_plugin("optimisers")
+def test_the_amount_is_proportional_to_the_learning_rate(name: str) -> None:
+    check_close(descend(name, gradients(), 3 * RATES), 3 * descend(name, gradients(), RATES), 1e-12)
+
+
+@every_plugin("optimisers")
+def test_an_ended_run_keeps_every_bit_while_the_others_go_on(name: str) -> None:
+    runs = [tiny(optimiser=name, batches=2, state="carried"), tiny(optimiser=name, batches=6, seed=1)]
+    learner = Learner(runs, [tiny_corpus()] * 2, CPU, "stacked")
+    held = []
+    for _ in range(6):
+        learner.step()
+        held.append([learner.snapshot(0), learner.snapshot(1)])
+    check_identical(held[-1][0], held[1][0])
+    assert not torch.equal(held[-1][1]["out.b"], held[1][1]["out.b"])
+
+
+@every_plugin("optimisers")
+def test_a_diverged_run_is_frozen_as_before_the_bad_update(name: str) -> None:
+    runs = [tiny(optimiser=name, state="carried"), tiny(optimiser=name, seed=1)]
+    learner = Learner(runs, [tiny_corpus()] * 2, CPU, "stacked")
+    learner.step()
+    with torch.no_grad():
+        learner.model.parameters["out.b"][0, 0] = torch.nan
+    before = learner.snapshot(0)
+    learner.step()
+    learner.step()
+    assert learner.stopped(0) == (2, "the loss was not finite")
+    assert learner.stopped(1) is None
+    after = learner.snapshot(0)
+    for key in before:
+        if key not in ("out.b", "progress.stopped"):
+            assert torch.equal(after[key], before[key]), key

@@ -1,0 +1,104 @@
+"""On a CUDA device: every kernel equals the reference on the CPU in float64, and training, resume and fleets hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from unroll import SCHEMES, Corpus, Experiment, Scheme, plugins, synthetic, train_fleet
+from unroll.learner import Learner
+from unroll.run import RunFolder
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+KERNELS = plugins.names("unroll.kernels")
+CELLS = [("lstm", "paper"), ("lstm", "lasagne"), ("lstm", "off"), ("gru", "off"), ("rnn", "off")]
+# Relative to the largest element: rounding of float64 and of float32 over a few hundred products.
+TOLERANCE = {"float64": 1e-11, "float32": 5e-5}
+
+
+def text(tokens: int = 3000, seed: int = 0) -> Corpus:
+    return Corpus.from_text(synthetic.Markov(symbols=11).text(tokens, seed))
+
+
+def experiment(cell: str = "lstm", peepholes: str = "paper", **settings) -> Experiment:
+    small = {"hidden": 24, "dense": 40, "rows": 6, "batches": 30, "precision": "float64", "learning_rate": 0.01}
+    small |= {"scheme": Scheme(k1=5, k2=9), **settings}
+    return Experiment(cell=cell, peepholes=peepholes, **small)
+
+
+def gradients(device: torch.device, kernel: str, run: Experiment) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    learner = Learner(
+        [run, replace(run, seed=1, scheme=replace(run.scheme, state="carried"))], [text(), text()], device, kernel
+    )
+    nll, state = learner.model.nll(learner.batches[3], learner.carried)
+    loss = (nll * torch.linspace(-1, 1, nll.numel(), device=device, dtype=nll.dtype).view_as(nll)).sum()
+    found = torch.autograd.grad(loss, list(learner.model.parameters.values()))
+    return nll.detach(), [*found, *(s for layer in state for s in layer)]
+
+
+@pytest.mark.parametrize("clip", [50.0, 0.05])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize(("cell", "peepholes"), CELLS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernel_on_cuda_equals_the_reference_in_float64(
+    kernel: str, cell: str, peepholes: str, precision: str, layers: int, clip: float
+) -> None:
+    truth_nll, truth = gradients(CPU, "reference", experiment(cell, peepholes, layers=layers, clip=clip))
+    nll, found = gradients(CUDA, kernel, experiment(cell, peepholes, layers=layers, clip=clip, precision=precision))
+    for got, expected in zip([nll, *found], [truth_nll, *truth], strict=True):
+        error = (got.double().cpu() - expected.double()).abs().max()
+        assert error <= TOLERANCE[precision] * expected.abs().max().clamp(min=1e-3)
+
+
+@pytest.mark.parametrize("scheme", [1, 2, 4])
+def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> None:
+    runs = [
+        experiment(scheme=replace(SCHEMES[scheme], k1=k1, k2=9), seed=k1, dropout=0.1 * place, learning_rate=0.002 * k1)
+        for place, k1 in enumerate((3, 5, 9))
+    ]
+    corpora = [text(), text(seed=1), text()]
+    fleet = Learner(runs, corpora, CUDA, "stacked")
+    for _ in range(30):
+        fleet.step()
+    for m, (run, corpus) in enumerate(zip(runs, corpora, strict=True)):
+        alone = Learner([run], [corpus], CPU, "reference")
+        for _ in range(30):
+            alone.step()
+        for name, value in alone.model.values(0).items():
+            error = (fleet.model.values(m)[name] - value).abs().max()
+            assert error <= 1e-9 * value.abs().max().clamp(min=1e-3), name
+
+
+def test_a_run_interrupted_on_cuda_ends_bit_identical(tmp_path: Path) -> None:
+    run = experiment(device="cuda", precision="float32", dropout=0.2, scheme=Scheme(k1=5, k2=9, state="carried"))
+    corpus = text()
+    for _ in train_fleet([run], [corpus], [tmp_path / "whole"]):
+        pass
+    for event in train_fleet([run], [corpus], [tmp_path / "cut"], save_every=7):
+        if event.learner.count == 17:
+            break
+    for _ in train_fleet([run], [corpus], [tmp_path / "cut"], resume=True):
+        pass
+    assert RunFolder(tmp_path / "cut").status["state"] == "finished"
+    whole, cut = ((tmp_path / name / "weights.safetensors") for name in ("whole", "cut"))
+    from unroll.durable import unseal
+
+    for name, value in unseal(whole)[0].items():
+        assert torch.equal(value, unseal(cut)[0][name]), name
+
+
+def test_sampling_and_perplexity_on_cuda_equal_the_cpu(tmp_path: Path) -> None:
+    import unroll
+
+    unroll.train(experiment(device="cuda"), tmp_path / "run", text())
+    on_cpu, on_cuda = (unroll.load(tmp_path / "run", device) for device in ("cpu", "cuda"))
+    for procedure in ("windowed", "progressive"):
+        texts = [unroll.sample(run, prompt="abc", length=100, sample=procedure).text for run in (on_cpu, on_cuda)]
+        assert texts[0] == texts[1]
+        scores = [unroll.perplexity(run, procedure, corpus=text(seed=5))[0].nats for run in (on_cpu, on_cuda)]
+        np.testing.assert_allclose(scores[1], scores[0], rtol=1e-10)

@@ -1,0 +1,93 @@
+"""Tiny experiments, corpora and models that many tests share, and the comparisons made between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unroll import Corpus, Experiment, Scheme, cells, plugins
+from unroll.initialisation import parameter_shapes
+from unroll.model import Model
+
+CPU = torch.device("cpu")
+torch.set_num_threads(1)
+
+
+def _variants(cell: str) -> list[tuple[str, str]]:
+    """A cell with each choice of peepholes, where that choice changes its parameters."""
+    with_peepholes = cells.load(cell, "paper").extra_shapes(1) != cells.load(cell, "off").extra_shapes(1)
+    return [(cell, peepholes) for peepholes in (("paper", "lasagne", "off") if with_peepholes else ("off",))]
+
+
+CELL_VARIANTS = [variant for cell in plugins.names("unroll.cells") for variant in _variants(cell)]
+every_cell = pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
+
+
+def every_plugin(family: str) -> pytest.MarkDecorator:
+    """Over every file of a plug-in folder: a new file is tested with no edit."""
+    return pytest.mark.parametrize("name", plugins.names(f"unroll.{family}"))
+
+
+def tiny(**changes: Any) -> Experiment:
+    """An experiment so small that a step takes a millisecond; scheme fields may stand among the changes."""
+    of_scheme = {k: changes.pop(k) for k in list(changes) if k in Scheme.__dataclass_fields__}
+    scheme = Scheme(**{"k1": 3, "k2": 5} | of_scheme)
+    small = {"hidden": 5, "dense": 6, "rows": 3, "batches": 5, "precision": "float64", "device": "cpu"}
+    return Experiment(**{"scheme": scheme} | small | changes)
+
+
+def tiny_corpus(seed: int = 0, symbols: int = 7, tokens: int = 300) -> Corpus:
+    """A random text in which every symbol occurs."""
+    generator = np.random.default_rng(seed)
+    ids = np.concatenate((np.arange(symbols), generator.integers(symbols, size=tokens - symbols)))
+    return Corpus.from_text("".join(chr(97 + i) for i in ids))
+
+
+def random_ids(*shape: int, symbols: int = 7, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(symbols, size=shape))
+
+
+def random_tensor(*shape: int, seed: int, scale: float = 1.0, grad: bool = False) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(0, scale, shape)).requires_grad_(grad)
+
+
+def random_model(
+    experiments: Sequence[Experiment], vocabularies: Sequence[int], kernel: str = "reference", scale: float = 0.6
+) -> Model:
+    """A model whose values are random throughout, first states and biases too."""
+    values = []
+    for experiment, V in zip(experiments, vocabularies, strict=True):
+        generator = np.random.default_rng(experiment.seed + 1)
+        shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), V)
+        values.append({name: generator.normal(0, scale, shape) for name, shape in shapes.items()})
+    return Model.stacked(experiments, vocabularies, values, CPU, kernel)
+
+
+def relative_error(got: torch.Tensor | np.ndarray, expected: torch.Tensor | np.ndarray) -> float:
+    """The largest difference, relative to the largest expected element."""
+    a, b = (np.asarray(x.detach() if isinstance(x, torch.Tensor) else x, np.float64) for x in (got, expected))
+    assert a.shape == b.shape, f"shapes {a.shape} and {b.shape}"
+    return float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-3))
+
+
+def check_close(got: Any, expected: Any, tolerance: float, what: str = "") -> None:
+    error = relative_error(got, expected)
+    assert error <= tolerance, f"{what} off by {error:.2e} of its largest element"
+
+
+def check_all_close(
+    got: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], tolerance: float, what: str = ""
+) -> None:
+    assert got.keys() == expected.keys()
+    for name in expected:
+        check_close(got[name], expected[name], tolerance, f"{what} {name}")
+
+
+def check_identical(got: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    """Bit for bit."""
+    assert got.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(got[name], expected[name])] == []
