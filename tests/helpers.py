@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from unroll import Corpus, Experiment, Scheme, cells, plugins
 from unroll.initialisation import parameter_shapes
+from unroll.learner import Learner
 from unroll.model import Model
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)
+# A busy machine is no fault of the code under test.
+settings.register_profile("unhurried", deadline=None, max_examples=60)
+settings.load_profile("unhurried")
 
 
 def _variants(cell: str) -> list[tuple[str, str]]:
@@ -65,6 +70,11 @@ def random_model(
         shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), V)
         values.append({name: generator.normal(0, scale, shape) for name, shape in shapes.items()})
     return Model.stacked(experiments, vocabularies, values, CPU, kernel)
+
+
+def snapshot(learner: Learner, m: int) -> dict[str, torch.Tensor]:
+    """A run's snapshot as it is now: the learner's own may share memory with what it goes on to change."""
+    return {name: value.clone() for name, value in learner.snapshot(m).items()}
 
 
 def relative_error(got: torch.Tensor | np.ndarray, expected: torch.Tensor | np.ndarray) -> float:

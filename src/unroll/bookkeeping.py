@@ -34,7 +34,7 @@ def evaluation_points(batches: int) -> tuple[int, ...]:
     """The paper's logarithmic grid, which does not depend on a run's length, up to and with the last batch.
 
     >>> evaluation_points(12)
-    (1, 2, 3, 4, 5, 6, 7, 9, 11, 12)
+    (1, 2, 3, 4, 5, 7, 9, 11, 12)
     """
     points, i = set(), 0
     while (point := round(12800 ** (i / 39))) < batches:

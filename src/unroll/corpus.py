@@ -60,6 +60,7 @@ class Corpus:
     @classmethod
     def open(cls, source: str, kind: str = "chars", encoding: str = "utf-8", min_count: int = 1) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows."""
+        _require_encoding(encoding)
         path = Path(source)
         notes: list[str] = []
         if source in DATASETS:
@@ -170,7 +171,7 @@ def _read_folder(folder: Path, encoding: str, notes: list[str]) -> bytes:
             except (UnicodeDecodeError, OSError):
                 skipped += 1
                 continue
-            if b"\0" in content and encoding == "utf-8":
+            if b"\0" in content and codecs.lookup(encoding).name == "utf-8":
                 skipped += 1
                 continue
             parts.append(content)
@@ -184,19 +185,25 @@ def _refuse_impostors(content: bytes, source: str) -> None:
     """A file that is not what its owner thinks it is."""
     if content.startswith(b"version https://git-lfs.github.com/spec/"):
         raise CorpusError(f"{source} is a Git-LFS pointer, not the text itself. Run `git lfs pull` where it came from.")
-    if content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+    if content[:512].removeprefix(codecs.BOM_UTF8).lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise CorpusError(
             f"{source} is a saved HTML page. Save the raw text instead; "
             "to train on HTML itself, put the file in a folder and name the folder."
         )
 
 
+def _require_encoding(encoding: str) -> None:
+    """Refuse what Python cannot make text with, such as `hex`, which it knows as well."""
+    try:
+        "a".encode(encoding)
+    except UnicodeError:
+        return
+    except (LookupError, ValueError):
+        raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
+
+
 def _decode(content: bytes, encoding: str, source: str, notes: list[str]) -> str:
     """Text from bytes; a mark at the start, and bytes that do not fit, are told with their place."""
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
     mark = next((mark for mark in _MARKS if content.startswith(mark)), None)
     if mark == codecs.BOM_UTF8 and codecs.lookup(encoding).name == "utf-8":
         content = content[len(mark) :]

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from unroll import fleet
+from unroll.batches import Schedule
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.experiment import Experiment
@@ -35,13 +36,18 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
     fleet.require(experiments, [c.unique for c in corpora])
     wrong = []
     for experiment, corpus in zip(experiments, corpora, strict=True):
-        test, k2 = corpus.split(experiment.split_seed).test, experiment.scheme.k2
-        if min(test, experiment.test_tokens or test) <= k2:
+        split, k2 = corpus.split(experiment.split_seed), experiment.scheme.k2
+        test = min(split.test, experiment.test_tokens or split.test)
+        if test <= k2:
             wrong.append(
-                f"The test set needs more than k2 = {k2} tokens and has {min(test, experiment.test_tokens or test)}: "
-                f"a corpus needs at least {10 * (k2 + 1):,} tokens, this one has {corpus.tokens:,}. Lower --k2, raise "
+                f"The test set needs more than k2 = {k2} tokens and has {test}: a corpus needs at least "
+                f"{10 * (k2 + 1):,} tokens, this one has {corpus.tokens:,}. Lower --k2, raise "
                 "--test-tokens, or bring more text."
             )
+        try:
+            Schedule(experiment, split.train)
+        except CorpusError as error:
+            wrong += error.problems
     if wrong:
         raise CorpusError(*wrong)
 

@@ -15,7 +15,7 @@ import torch
 from unroll import cells, devices, plugins, randomness
 from unroll.corpus import Corpus
 from unroll.decoding import Decoding
-from unroll.errors import ConfigurationError, RunError, SymbolError
+from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
 from unroll.evaluation import Perplexity, model_perplexity, token_nll
 from unroll.experiment import Experiment
 from unroll.generation import generate
@@ -48,9 +48,13 @@ class Run:
     def corpus(self) -> Corpus:
         """The corpus it was trained on, if that is still where it was."""
         e = self.experiment
-        corpus = Corpus.open(e.corpus, e.kind, e.encoding, e.min_count) if e.corpus else None
-        if corpus is None or corpus.sha256 != e.sha256:
-            raise RunError(f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt.")
+        advice = f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt."
+        try:
+            corpus = Corpus.open(e.corpus, e.kind, e.encoding, e.min_count)
+        except CorpusError as error:
+            raise RunError(f"{advice} ({error})") from None
+        if corpus.sha256 != e.sha256:
+            raise RunError(f"{advice} ({e.corpus} holds another text now.)")
         return corpus
 
 

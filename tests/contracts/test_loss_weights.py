@@ -81,7 +81,8 @@ def test_k3_meets_the_papers_procedures_in_identity_and_in_every_bit_of_the_weig
 def test_only_scored_positions_reach_the_loss(name: str) -> None:
     """Each weight multiplies its own position: the loss is the weighted sum of the nll, whatever the weighting."""
     learner = Learner([tiny(k2=K2, loss=name)], [tiny_corpus()], CPU, "reference")
-    nll_MBK, _ = learner.model.nll(learner.batches[0], learner.carried)
+    with torch.no_grad():
+        nll_MBK, _ = learner.model.nll(learner.batches[0], learner.carried)
     assert nll_MBK.shape[-1] == learner.experiments[0].scheme.scored
     by_hand = sum(w * nll_MBK[0, :, k].mean() for k, w in enumerate(learner.experiments[0].scheme.weights))
     learner.step()

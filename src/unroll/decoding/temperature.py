@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def apply(logits_BV: Tensor, value: float) -> Tensor:
-    """Divide."""
-    return logits_BV / value
+    """Divide; from the likeliest down, so that the smallest of temperatures overflows to −inf and never to +inf."""
+    return (logits_BV - logits_BV.amax(-1, keepdim=True)) / value

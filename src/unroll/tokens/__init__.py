@@ -87,7 +87,12 @@ class Vocabulary:
             raise RunError(f"symbols in {where} must be a list of non-empty strings.")
         if len(set(symbols)) != len(symbols):
             raise RunError(f"symbols in {where} must all be different.")
-        return cls(kind, tuple(symbols))
+        vocabulary = cls(kind, tuple(symbols))
+        try:
+            vocabulary.encode("")
+        except TypeError:
+            raise RunError(f"symbols in {where} are not {kind}. Copy the whole run folder.") from None
+        return vocabulary
 
 
 def smallest_type(size: int) -> type[np.integer[Any]]:

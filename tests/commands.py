@@ -1,0 +1,46 @@
+"""The command line, run inside the test's own process."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from unroll.__main__ import main
+
+TINY = ["--k1", "5", "--k2", "10", "--hidden", "8", "--dense", "12", "--rows", "4", "--threads", "1"]
+
+
+class Result(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+def unroll(*arguments: object) -> Result:
+    """Run `unroll …`; a traceback is an error of the test."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with patch.object(sys, "argv", ["unroll", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as exit_:
+            code = exit_.code if isinstance(exit_.code, int) else int(bool(exit_.code))
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def tiny_run(folder: Path, *options: object, batches: int = 12) -> Path:
+    """A run on a few thousand tokens of the Markov source."""
+    corpus = folder / "corpus.txt"
+    if not corpus.exists():
+        from unroll.synthetic import Markov
+
+        corpus.write_text(Markov().text(3000))
+    run = folder / "run"
+    result = unroll("train", corpus, "--batches", batches, "--out", run, *TINY, *options)
+    assert result.code == 0, result.err
+    return run

@@ -1,0 +1,224 @@
+"""The commands, end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from commands import TINY, tiny_run, unroll
+
+import unroll as package
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_run(tmp_path_factory.mktemp("cli"))
+
+
+def test_help_names_every_command_and_imports_no_torch() -> None:
+    script = """
+import sys
+from unroll.__main__ import main
+sys.argv = ["unroll", "--help"]
+try:
+    main()
+finally:
+    heavy = {"torch", "numpy", "matplotlib", "rich"} & set(sys.modules)
+    assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert all(command in done.stdout for command in ("train", "eval", "sample", "data"))
+
+
+@pytest.mark.parametrize("command", [["train"], ["eval"], ["sample"], ["data", "info"], ["data", "list"]])
+def test_every_command_has_help_that_teaches(command: list[str]) -> None:
+    result = unroll(*command, "--help")
+    assert result.code == 0
+    assert "Usage" in result.out
+
+
+def test_help_of_train_explains_k1_k2_and_which_scheme_to_start_with() -> None:
+    words = " ".join(unroll("train", "--help").out.split())
+    assert "k1 and k2: every k1 tokens a window of k2 tokens is read" in words
+    assert "Which scheme? The paper's advice" in words
+
+
+def test_a_run_folder_holds_what_the_spec_says_and_no_checkpoints(run: Path) -> None:
+    names = {path.name for path in run.iterdir()}
+    assert names == {
+        "run.toml",
+        "status.json",
+        "vocabulary.json",
+        "weights.safetensors",
+        "metrics.jsonl",
+        "perplexity.png",
+    }
+    configuration = tomllib.loads((run / "run.toml").read_text())
+    assert configuration["scheme"]["k1"] == 5
+    assert len(configuration["corpus"]["sha256"]) == 64
+    vocabulary = json.loads((run / "vocabulary.json").read_text())
+    assert vocabulary == {"kind": "chars", "symbols": list("abcdefgh")}
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["batch"] for line in lines] == [1, 2, 3, 4, 5, 7, 9, 11, 12]
+    assert set(lines[0]) == {"batch", "sequences", "loss", "perplexity", "seconds", "fleet"}
+    assert [set(line["perplexity"]) for line in lines[-2:]] == [{"windowed"}, {"windowed", "progressive"}]
+    assert (run / "perplexity.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_folder_holds_no_text_of_the_corpus(run: Path) -> None:
+    stretch = (run.parent / "corpus.txt").read_bytes()[100:120]
+    assert all(stretch not in path.read_bytes() for path in run.iterdir())
+
+
+def test_weights_have_the_names_and_shapes_of_the_spec(run: Path) -> None:
+    from unroll.durable import unseal
+
+    shapes = {name: tuple(value.shape) for name, value in unseal(run / "weights.safetensors")[0].items()}
+    assert shapes == {
+        "layers.0.W_x": (8, 32),
+        "layers.0.W_h": (8, 32),
+        "layers.0.w_c": (3, 8),
+        "layers.0.b": (32,),
+        "layers.0.h0": (8,),
+        "layers.0.c0": (8,),
+        "dense.W": (8, 12),
+        "dense.b": (12,),
+        "out.W": (12, 8),
+        "out.b": (8,),
+    }
+
+
+def test_a_carried_run_stores_its_last_states_and_a_zero_first_state(tmp_path: Path) -> None:
+    from unroll.durable import unseal
+
+    weights = unseal(tiny_run(tmp_path, "--scheme", 4) / "weights.safetensors")[0]
+    assert weights["carried.0.h"].shape == weights["carried.0.c"].shape == (4, 8)
+    assert weights["carried.0.h"].abs().sum() > 0
+    assert not weights["layers.0.h0"].any()
+    result = unroll("eval", tmp_path / "run", "--start", "carried", "--json")
+    assert len(json.loads(result.out)["rows"]) == 4
+
+
+def test_eval_reports_both_procedures_the_schemes_own_first(run: Path) -> None:
+    lines = unroll("eval", run).out.splitlines()
+    assert [line.split()[0] for line in lines] == ["procedure", "windowed", "progressive"]
+
+
+def test_eval_json_is_one_object_that_agrees_with_python(run: Path) -> None:
+    result = unroll("eval", run, "--json")
+    content = json.loads(result.out)
+    loaded = package.load(run)
+    own = package.perplexity(loaded)[0]
+    assert content["tokens"] == own.tokens == 300 - 10
+    assert content["perplexity"]["windowed"] == pytest.approx(own.perplexity, rel=1e-12)
+    assert content["bits_per_token"] == pytest.approx(math.log2(own.perplexity))
+    assert content["perplexity"]["progressive"] == package.perplexity(loaded, "progressive")[0].perplexity
+
+
+def test_eval_splits_the_runs_own_corpus_and_takes_another_whole(run: Path) -> None:
+    own = json.loads(unroll("eval", run, "--json", "--corpus", run.parent / "corpus.txt").out)
+    assert own == json.loads(unroll("eval", run, "--json").out)
+    other = run.parent / "other.txt"
+    other.write_text("abcd" * 100)
+    assert json.loads(unroll("eval", run, "--json", "--corpus", other).out)["tokens"] == 390
+
+
+def test_sample_json_gives_text_tokens_and_logprobs_and_the_seed_decides(run: Path) -> None:
+    first, again, other = (
+        json.loads(unroll("sample", run, "--prompt", "abc", "--length", 50, "--json", "--seed", seed).out)["samples"][0]
+        for seed in (7, 7, 8)
+    )
+    assert first == again
+    assert first["text"] != other["text"]
+    assert set(first) == {"text", "tokens", "logprobs", "procedure", "seed"}
+    assert len(first["text"]) == len(first["tokens"]) == len(first["logprobs"]) == 50
+    assert (first["procedure"], first["seed"]) == ("windowed", 7)
+
+
+def test_sample_without_a_prompt_starts_from_the_test_set_and_says_when_the_procedure_differs(run: Path) -> None:
+    result = unroll("sample", run, "--length", 20, "--sample", "progressive")
+    assert (result.code, len(result.out)) == (0, 21)
+    assert "sampled progressive; this run's scheme is sampled windowed" in result.err
+
+
+def test_a_run_moved_without_its_corpus_asks_for_a_prompt(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    moved = shutil.copytree(run, tmp_path / "moved")
+    configuration = (moved / "run.toml").read_text()
+    (moved / "run.toml").write_text(configuration.replace(str(run.parent), "/nowhere"))
+    assert unroll("sample", moved, "--prompt", "abc", "--length", 5).code == 0
+    for command in (["sample"], ["eval"]):
+        result = unroll(*command, moved)
+        assert result.code == 2
+        assert "not at hand" in result.err
+        assert "--prompt" in result.err
+
+
+def test_quiet_says_nothing_and_json_prints_one_object(tmp_path: Path) -> None:
+    tiny_run(tmp_path)
+    quiet = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "quiet", *TINY, "-q")
+    assert quiet == (0, "", "")
+    chatty = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "json", *TINY, "--json")
+    assert json.loads(chatty.out)["state"] == "finished"
+
+
+def test_plain_lines_tell_batch_loss_perplexity_speed_and_time_left(tmp_path: Path) -> None:
+    tiny_run(tmp_path)
+    told = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "told", *TINY).err
+    line = next(line for line in told.splitlines() if line.startswith("batch      3"))
+    assert all(word in line for word in ("loss", "perplexity", "windowed", "progressive", "tokens/s", "left"))
+
+
+def test_data_list_and_info_tell_what_there_is(tmp_path: Path) -> None:
+    assert set(json.loads(unroll("data", "list", "--json").out)) >= {"stdlib", "markov", "brackets", "copy"}
+    corpus = tmp_path / "a.txt"
+    corpus.write_text("ab" * 1000)
+    facts = json.loads(unroll("data", "info", corpus, "--json").out)
+    assert (facts["tokens"], facts["unique"], facts["kind"], facts["paper"]) == (2000, 2, "chars", False)
+    assert "bigram" in unroll("data", "info", corpus).out
+
+
+def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Path) -> None:
+    tiny_run(tmp_path)
+    run = tmp_path / "interrupted run"
+    arguments = ["train", str(tmp_path / "corpus.txt"), "--batches", "100000", "--out", str(run), *TINY]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unroll", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("batch"):
+            process.send_signal(signal.SIGINT)
+            break
+    told = process.stderr.read()
+    assert process.wait(timeout=30) == 130
+    assert f"unroll train --resume '{run}'" in told
+    assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
+    batch = json.loads((run / "status.json").read_text())["batch"]
+    refused = unroll("train", "--resume", run, "--batches", 50)
+    assert refused.code == 2
+    assert "may only be raised" in refused.err
+    configuration = (run / "run.toml").read_text().replace("batches = 100000", f"batches = {batch + 3}")
+    (run / "run.toml").write_text(configuration)
+    assert unroll("train", "--resume", run).code == 0
+    assert json.loads((run / "status.json").read_text())["state"] == "finished"
+    assert "nothing to go on with" in unroll("train", "--resume", run).err
+
+
+def test_python_m_unroll_works_from_an_uninstalled_checkout(tmp_path: Path) -> None:
+    source = Path(package.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "unroll", "--version"], cwd=source, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"unroll {package.__version__}"
