@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -154,6 +155,14 @@ def results(folder: str | Path, procedure: str) -> list[dict[str, Any]]:
     return [result(out) for out in outs(folder, procedure)]
 
 
+@cache
+def uninterrupted(procedure: str) -> list[dict[str, Any]]:
+    """The results of a procedure's runs when nothing happens to them."""
+    with TemporaryDirectory() as folder:
+        train(procedure, folder)
+        return results(folder, procedure)
+
+
 # --- processes ---------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +233,6 @@ def _live(job: Job, report: Connection) -> None:
 
 
 BOUNDARIES = ("written", "synced", "renamed", "folder synced", "metrics appended", "checkpoint, no status")
-BEFORE_RENAME = ("written", "synced", "metrics appended")
 
 
 @contextmanager

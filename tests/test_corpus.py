@@ -7,6 +7,7 @@ import hashlib
 import math
 import sysconfig
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -204,12 +205,12 @@ def test_unigram_and_bigram_perplexity_equal_a_plain_count() -> None:
     train, test = corpus.train_ids(0).tolist(), corpus.test_ids(0).tolist()
     ones = Counter(train)
     frequency = {s: (ones[s] + 1) / (len(train) + 5) for s in range(5)}
-    pairs = Counter(zip(train[:-1], train[1:], strict=True))
+    pairs = Counter(pairwise(train))
     begun = Counter(train[:-1])
 
     unigram = math.exp(-sum(math.log(frequency[s]) for s in test) / len(test))
     # An unseen pair falls back on the frequencies, which weigh as much as one occurrence.
-    conditional = [(pairs[a, b] + frequency[b]) / (begun[a] + 1) for a, b in zip(test[:-1], test[1:], strict=True)]
+    conditional = [(pairs[a, b] + frequency[b]) / (begun[a] + 1) for a, b in pairwise(test)]
     bigram = math.exp(-sum(map(math.log, conditional)) / len(conditional))
     assert corpus.unigram_perplexity() == pytest.approx(unigram, rel=1e-12)
     assert corpus.bigram_perplexity() == pytest.approx(bigram, rel=1e-12)

@@ -1,4 +1,4 @@
-"""Divergence is a result: a run stops before the bad update, batch and reason are told, the others of its fleet go on."""
+"""Divergence is a result: a run stops before the bad update and says when and why; the others of its fleet go on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import killing
 import pytest
 import torch
-from test_resume import uninterrupted
+from killing import uninterrupted
 
 import unroll
 from unroll import Scheme, durable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,7 @@ JSON: Any = st.recursive(
 @given(name=st.sampled_from(["vocabulary.json", "status.json", "metrics.jsonl"]), content=JSON)
 def test_any_json_in_any_file_is_read_or_refused_in_words(run: Path, name: str, content: Any) -> None:
     with Replaced(run / name, json.dumps(content) + "\n"):
-        try:
-            folder = RunFolder(run)
-            _ = folder.vocabulary, folder.status, folder.metrics
-        except InputError as error:
-            assert str(error)
+        folder = RunFolder(run)
+        for read in (lambda: folder.vocabulary, lambda: folder.status, lambda: folder.metrics):
+            with suppress(InputError):  # anything else that is raised fails this test
+                read()

@@ -11,8 +11,7 @@ from typing import Any
 
 import killing
 import pytest
-from killing import Job, results, run
-from test_resume import uninterrupted
+from killing import Job, results, run, uninterrupted
 
 from unroll import bookkeeping
 from unroll.learner import Learner

@@ -9,15 +9,13 @@ import errno
 import os
 import random
 import shutil
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import killing
 import pytest
 import torch
-from killing import BOUNDARIES, PROCEDURES, SAVE_EVERY, Job, results, run
+from killing import BOUNDARIES, PROCEDURES, SAVE_EVERY, Job, results, run, uninterrupted
 
 from unroll import durable
 from unroll.batches import Schedule
@@ -27,17 +25,6 @@ from unroll.run import RunFolder
 
 RANDOM_KILLS = 3  # in each procedure's chain: 36 in all
 HELD = 21  # the batch of the checkpoint that the controls damage
-
-
-@cache
-def uninterrupted(procedure: str) -> list[dict[str, Any]]:
-    """The results of a procedure's runs when nothing happens to them."""
-    folder = mkdtemp()
-    try:
-        killing.train(procedure, folder)
-        return results(folder, procedure)
-    finally:
-        shutil.rmtree(folder)
 
 
 def newest_common(folder: Path, procedure: str) -> int | None:

@@ -12,8 +12,7 @@ import killing
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from killing import PROCEDURES, results
-from test_resume import uninterrupted
+from killing import PROCEDURES, results, uninterrupted
 
 import unroll
 from unroll import durable, readiness
@@ -260,7 +259,7 @@ def test_a_finished_run_is_not_trained_again(whole: Path) -> None:
 
 def test_a_folder_with_anything_in_it_is_not_written_over(whole: Path) -> None:
     before = contents(whole)
-    with pytest.raises(RunError, match="exists and is not empty. Go on with it: unroll train --resume"):
+    with pytest.raises(RunError, match=r"exists and is not empty\. Go on with it: unroll train --resume"):
         killing.train(PROCEDURE, whole.parent)
     assert contents(whole) == before
 

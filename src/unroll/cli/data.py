@@ -42,13 +42,14 @@ def info(
         facts = {"tokens": text.tokens, "unique": text.unique, "kind": text.vocabulary.kind, "sha256": text.sha256}
         print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
         return
+    scored = split.test > 1
     rows = {
         "tokens": f"{text.tokens:,}",
         "different": f"{text.unique:,}",
         "kind": text.vocabulary.kind,
         "train / test": f"{split.train:,} / {split.test:,}",
-        "unigram": f"perplexity {text.unigram_perplexity(split_seed):.3f}",
-        "bigram": f"perplexity {text.bigram_perplexity(split_seed):.3f}",
+        "unigram": f"perplexity {text.unigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
+        "bigram": f"perplexity {text.bigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
         "paper": f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper",
         "sha256": text.sha256,
     }

@@ -66,7 +66,7 @@ def _score(metrics: dict[str, Any]) -> str:
 
 
 def _plain(events: Iterable[Event]) -> None:
-    pace = Pace()
+    pace, words = Pace(), ""
     for event in events:
         if isinstance(event, Warned):
             warn(event.message)
@@ -130,6 +130,7 @@ class _Panel:
         bar = ProgressBar(total=experiment.batches, completed=learner.count, width=40)
         top.add_row(bar, f"{learner.count:,} / {experiment.batches:,} batches", self.speed)
         loss = learner.recent_loss(0)
+        loss = self.latest["loss"] if loss is None and self.latest else loss
         numbers = [f"loss {loss:.4f} nats a token"] if loss is not None else []
         if self.latest:
             share = event.evaluating / max(event.seconds * len(learner.experiments) + event.evaluating, 1e-9)

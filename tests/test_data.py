@@ -1,0 +1,44 @@
+"""On the corpora of the paper, where they are at hand: make test-data DATA=folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from commands import unroll
+
+FOLDER = Path(os.environ.get("UNROLL_DATA") or "no-folder-was-given")
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the paper's corpora are not at hand ({FOLDER})"),
+]
+
+
+def test_linux_is_the_papers_own_file_to_the_byte() -> None:
+    facts = json.loads(unroll("data", "info", FOLDER / "linux.txt", "--json").out)
+    assert (facts["tokens"], facts["unique"], facts["paper"]) == (6_546_665, 97, True)
+    assert facts["test"] == 11_100
+
+
+@pytest.mark.parametrize(("name", "tokens", "unique"), [("english", 6_287_601, 88), ("finnish", 11_352_776, 106)])
+def test_reconstructions_have_the_counts_that_their_makers_state(name: str, tokens: int, unique: int) -> None:
+    facts = json.loads(unroll("data", "info", FOLDER / f"{name}.txt", "--json").out)
+    assert (facts["tokens"], facts["unique"], facts["paper"]) == (tokens, unique, False)
+
+
+@pytest.mark.parametrize("scheme", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["english", "finnish", "linux"])
+def test_every_scheme_beats_the_bigram_on_real_text(name: str, scheme: int, tmp_path: Path) -> None:
+    from unroll.corpus import Corpus
+
+    small = ["--hidden", 96, "--dense", 128, "--k1", 20, "--k2", 40, "--learning-rate", 0.005, "--test-tokens", 2000]
+    corpus = FOLDER / f"{name}.txt"
+    batches = 1200 if scheme == 2 else 500  # one loss a window instead of forty
+    result = unroll(
+        "train", corpus, "--scheme", scheme, "--batches", batches, *small, "--out", tmp_path / "run", "-q", "--json"
+    )
+    assert result.code == 0, result.err
+    own = json.loads(result.out)["metrics"]["perplexity"]
+    assert min(own.values()) < Corpus.open(str(corpus)).bigram_perplexity()
