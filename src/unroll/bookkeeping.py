@@ -13,7 +13,7 @@ import torch
 from unroll import devices
 from unroll.corpus import Corpus
 from unroll.errors import RunError
-from unroll.evaluation import model_perplexity
+from unroll.evaluation import perplexities, token_nll
 from unroll.events import Ended, Evaluated, Event, Warned
 from unroll.experiment import Experiment
 from unroll.learner import Learner
@@ -163,16 +163,16 @@ class Bookkeeping:
         own = experiment.scheme.sample
         chosen = (own, *(p for p in PROCEDURES if p != own)) if last or experiment.evaluate == "both" else (own,)
         model = self.learner.model.run(m)
-        scores = {
-            procedure: model_perplexity(model, self.tests[m], experiment.scheme.k2, procedure, between=self.watch.check)
-            for procedure in chosen
-        }
+        scores = {}
+        for procedure in chosen:
+            nll = token_nll(model, self.tests[m], experiment.scheme.k2, procedure, between=self.watch.check)
+            scores[procedure] = perplexities(nll)[0].perplexity
         self.evaluating += time.perf_counter() - began
         metrics = {
             "batch": self.learner.count,
             "sequences": self.learner.count * experiment.rows,
             "loss": self.learner.take_loss(m),
-            "perplexity": {procedure: score[0].perplexity for procedure, score in scores.items()},
+            "perplexity": scores,
             "seconds": round(self.seconds, 6),
             "fleet": len(self.folders),
         }

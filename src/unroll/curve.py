@@ -18,7 +18,8 @@ def save(folder: RunFolder) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(xscale="log", yscale="log")
     for procedure, colour in COLOURS.items():
-        points = [(m["sequences"], m["perplexity"][procedure]) for m in lines if procedure in m["perplexity"]]
+        # A perplexity too large for a float stands as null in the metrics: it has no place on the picture either.
+        points = [(m["sequences"], p) for m in lines if (p := m["perplexity"].get(procedure))]
         if points:
             axes.plot(
                 *zip(*points, strict=True), color=colour, marker="o", markersize=3, linewidth=1.2, label=procedure

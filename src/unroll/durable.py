@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unroll.errors import RunError, SaveError
 
@@ -65,6 +66,15 @@ def append(path: Path, line: str) -> int:
             return file.tell()
     except OSError as error:
         raise SaveError(f"Could not write to {path}: {error.strerror or error}.") from None
+
+
+def finite(content: Any) -> Any:
+    """The same with numbers that JSON has no word for as null."""
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def seal(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:

@@ -62,14 +62,6 @@ def token_nll(
     return torch.cat(chunks)
 
 
-def model_perplexity(
-    model: Model,
-    ids_N: Tensor,
-    k2: int,
-    procedure: str,
-    first: States | None = None,
-    between: Callable[[], None] = lambda: None,
-) -> list[Perplexity]:
-    """One perplexity for every row of `first` (one row without it)."""
-    nll = token_nll(model, ids_N, k2, procedure, first, between)
-    return [Perplexity(float(row), nll.shape[0]) for row in nll.mean(0)]
+def perplexities(nll_NR: Tensor) -> list[Perplexity]:
+    """One a row."""
+    return [Perplexity(float(nats), len(nll_NR)) for nats in nll_NR.mean(0)]

@@ -126,7 +126,7 @@ class RunFolder:
 
     def record(self, metrics: Mapping[str, Any]) -> None:
         """Add an evaluation."""
-        durable.append(self.path / "metrics.jsonl", json.dumps(metrics))
+        durable.append(self.path / "metrics.jsonl", json.dumps(durable.finite(dict(metrics))))
 
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint and drop all but the last two."""

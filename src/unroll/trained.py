@@ -16,7 +16,7 @@ from unroll import cells, devices, plugins, randomness
 from unroll.corpus import Corpus
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
-from unroll.evaluation import Perplexity, model_perplexity, token_nll
+from unroll.evaluation import Perplexity, perplexities, token_nll
 from unroll.experiment import Experiment
 from unroll.generation import generate
 from unroll.initialisation import parameter_shapes
@@ -129,7 +129,7 @@ def perplexity(
         raise ConfigurationError(wrong)
     first = run.carried if start == "carried" else None
     ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
-    return model_perplexity(run.model, ids, run.experiment.scheme.k2, procedure, first, between)
+    return perplexities(token_nll(run.model, ids, run.experiment.scheme.k2, procedure, first, between))
 
 
 def text_ids(run: Run, corpus: Corpus | str | None) -> np.ndarray[Any, Any]:

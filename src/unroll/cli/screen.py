@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
 
 import typer
+
+from unroll.durable import finite
 
 
 def say(message: str) -> None:
@@ -23,15 +24,6 @@ def warn(message: str) -> None:
 def print_json(content: Any) -> None:
     """One object and nothing else."""
     typer.echo(json.dumps(finite(content)))
-
-
-def finite(content: Any) -> Any:
-    """The same with numbers that JSON has no word for as null."""
-    if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def visible(text: str) -> str:

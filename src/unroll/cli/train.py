@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -214,6 +215,6 @@ def _train(
     if status["state"] == "stopped":
         say(f"Stopped. {status['reason']} The weights before it are kept.")
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
-        say(f"{procedure:<12} perplexity {value:,.4f}")
+        say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f}")
     name = shlex.quote(str(folder))
     say(f"Curve: {folder / 'perplexity.png'}.  Next:  unroll sample {name}  or  unroll eval {name}")
