@@ -31,6 +31,7 @@ from unroll.learner import Learner
 from unroll.training import train_fleet
 
 BATCHES, SAVE_EVERY = 40, 3
+PATIENCE = 60  # seconds without a word from a process
 CARRIED = {"state": "carried", "sample": "progressive"}
 
 
@@ -178,6 +179,9 @@ def run(job: Job, kill_after: float | None = None) -> Outcome:
     outcome = Outcome()
     try:
         while True:
+            if not receiving.poll(PATIENCE):
+                process.kill()
+                raise AssertionError(f"{job} was silent for {PATIENCE} s")
             name, value = receiving.recv()
             if name == "warnings":
                 outcome.warnings.append(value)
@@ -244,7 +248,7 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
     an evaluation.
     """
     learners: list[Learner] = []
-    originals = os.fsync, os.replace, os.unlink, Learner._judge, bookkeeping.model_perplexity, Learner.__init__
+    originals = os.fsync, os.replace, os.unlink, Learner._judge, bookkeeping.token_nll, Learner.__init__
     fsync, rename, unlink, judge, perplexity, init = originals
 
     def batch() -> int:
@@ -289,7 +293,7 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
     def put(fsync: Any, rename: Any, unlink: Any, judge: Any, perplexity: Any, init: Any) -> None:
         os.fsync, os.replace, os.unlink = fsync, rename, unlink
         Learner._judge, Learner.__init__ = judge, init  # type: ignore[method-assign]
-        bookkeeping.model_perplexity = perplexity
+        bookkeeping.token_nll = perplexity
 
     last: list[str] = []
     put(synced, renamed, unlinked, judged, evaluated, made)

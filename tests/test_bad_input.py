@@ -49,7 +49,7 @@ TEXT = b"the quick brown fox jumps over the lazy dog\n" * 60
         (b"\n <!DOCTYPE html><html>" + TEXT, ["saved HTML page", "raw text"]),
         (TEXT[:1000] + b"\xe9" + TEXT, ["byte 0xE9 at offset 1,000", "--encoding"]),
         (codecs.BOM_UTF16_LE + TEXT.decode().encode("utf-16-le"), ["UTF-16", "--encoding utf-16"]),
-        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL byte at offset 4"]),
+        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL character at position 4"]),
         (b"ab", ["needs more than k2 = 10 tokens", "Lower --k2"]),
     ],
 )

@@ -145,7 +145,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_nul_bytes_are_refused_with_their_offset(tmp_path: Path) -> None:
-    assert "NUL byte at offset 3" in refused(written(tmp_path, b"abc\0def"))
+    assert "NUL character at position 3" in refused(written(tmp_path, b"abc\0def"))
 
 
 def test_a_missing_path_is_refused_with_the_names_that_are_close() -> None:

@@ -34,6 +34,7 @@ def make_gradient_bad(nll_MBK: torch.Tensor, value: float) -> torch.Tensor:
 @pytest.fixture
 def sicken(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Spoil one run's loss or gradient in one batch, its weights untouched."""
+    uninterrupted(FLEET)  # before any run is spoiled
 
     def arrange(spoil: Any, value: float) -> None:
         step = Learner.step
@@ -143,7 +144,7 @@ def test_a_checkpoint_made_between_the_bad_batch_and_its_notice_still_ends_the_r
     assert status["reason"] == f"At batch {BAD} {REASONS[1]}."
 
 
-@pytest.mark.parametrize("rate", [1e15, 1e20, 1e30])
+@pytest.mark.parametrize("rate", [1e20, 1e30])
 def test_an_enormous_learning_rate_ends_as_a_stopped_run_with_finite_weights(rate: float, tmp_path: Path) -> None:
     experiment = unroll.Experiment(
         scheme=Scheme(k1=4, k2=6), cell="rnn", hidden=6, dense=8, rows=3, batches=3000, learning_rate=rate, clip=1e30,

@@ -211,6 +211,8 @@ def test_identity_depends_on_the_training_procedure_and_not_on_the_sampling_proc
     assert replace(base, scheme=replace(base.scheme, sample="progressive")).identity == base.identity
     assert Experiment(scheme=SCHEMES[1]).identity == Experiment(scheme=SCHEMES[3]).identity
     assert len({Experiment(scheme=s).identity for s in SCHEMES.values()}) == 3
+    kinds = plugins.names("unroll.tokens")
+    assert len({Experiment(kind=kind).identity for kind in kinds}) == len(kinds)
     carried = Scheme(state="carried")
     resets = {Experiment(scheme=replace(carried, reset=r)).identity for r in ("epoch", "never", 0.5)}
     assert len(resets) == 3

@@ -219,7 +219,7 @@ def _decode(content: bytes, encoding: str, source: str, notes: list[str]) -> str
             "Say what it is with --encoding, for example latin-1, cp1252 or utf-16."
         ) from None
     if "\0" in text:
-        raise CorpusError(f"{source} is not text: it holds a NUL byte at offset {text.index(chr(0)):,}.")
+        raise CorpusError(f"{source} is not text: it holds a NUL character at position {text.index(chr(0)):,}.")
     return text
 
 

@@ -12,7 +12,7 @@ import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from unroll import plugins
 from unroll.errors import ConfigurationError, did_you_mean
@@ -33,7 +33,7 @@ def _one_of(*names: str) -> Check:
 
 
 def _within(low: float, high: float, words: str) -> Check:
-    return lambda v: math.isfinite(v) and low <= v < high, words
+    return lambda v: low <= v < high, words
 
 
 _POSITIVE: Check = (lambda v: math.isfinite(v) and v > 0, "a positive number")
@@ -94,6 +94,9 @@ class Experiment:
     threads: int | None = _setting("machine", None, _at_least(1), trains=False)
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            if setting.type == "float" and type(getattr(self, setting.name)) is int:
+                object.__setattr__(self, setting.name, float(getattr(self, setting.name)))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
@@ -103,7 +106,9 @@ class Experiment:
         """The hash of what training sees: not the sampling procedure, paths, device, kernel or threads."""
         seen = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("trains")}
         if self.cell != "lstm":
-            seen["peepholes"] = "off"
+            seen |= {"peepholes": "off", "forget_bias": 0.0}
+        if self.shuffle:
+            seen["rotation"] = None
         s = self.scheme
         reset = s.reset if s.carries else None
         seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
@@ -183,8 +188,8 @@ def _line(name: str, value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{name} = {value!r}"
-    # A TOML basic string and a JSON string in ASCII are written alike.
-    return f"{name} = {json.dumps(value)}"
+    # A TOML basic string is a JSON string, but for surrogate pairs and a bare DEL, which TOML does not know.
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f")
 
 
 def read_toml(text: str, where: str = "run.toml") -> Experiment:
@@ -211,7 +216,7 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
                 wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
                 continue
             name, hint = known[table][key]
-            value = float(value) if hint is float and type(value) is int else value
+            value = float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
             # bool is an int to Python, but `layers = true` is no number to a person.
             if isinstance(value, hint) and (type(value) is not bool or hint is bool):
                 found["scheme" if table == "scheme" else "rest"][name] = value

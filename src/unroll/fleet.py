@@ -13,19 +13,18 @@ MOST_PADDING = 1.25  # of the smallest vocabulary
 
 def shared(experiment: Experiment) -> dict[str, Any]:
     """What all runs of a fleet have in common."""
-    own = ("cell", "peepholes", "layers", "hidden", "dense", "rows", "optimiser", "clip", "precision")
+    own = ["cell", "layers", "hidden", "dense", "rows", "optimiser", "clip", "precision"]
+    if experiment.cell == "lstm":
+        own.insert(1, "peepholes")
     scheme = experiment.scheme
-    return {name: getattr(experiment, name) for name in own} | {
-        "k2": scheme.k2,
-        "scored positions": scheme.scored,
-    }
+    return {name: getattr(experiment, name) for name in own} | {"k2": scheme.k2, "scored positions": scheme.scored}
 
 
 def why_not(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> list[str]:
     """Why these runs cannot share a fleet, in words; nothing where they can."""
     found = []
     for name, value in shared(experiments[0]).items():
-        others = sorted({str(shared(e)[name]) for e in experiments} - {str(value)})
+        others = sorted({str(own[name]) for e in experiments if name in (own := shared(e))} - {str(value)})
         if others:
             found.append(f"Runs of one fleet share {name}: here are {value} and {', '.join(others)}.")
     gaps = {e.scheme.gap for e in experiments if e.scheme.carries}

@@ -161,7 +161,10 @@ class Model:
         shapes = parameter_shapes(self.experiments[m], self.cell, self.vocabularies[m])
         source = self.parameters if tensors is None else tensors
         return {
-            name: source[name].detach()[m][tuple(slice(n) for n in shape)].cpu().contiguous()
+            name: source[name]
+            .detach()[m][tuple(slice(n) for n in shape)]
+            .cpu()
+            .clone(memory_format=torch.contiguous_format)
             for name, shape in shapes.items()
         }
 

@@ -56,6 +56,8 @@ class Scheme:
     reset: str | float = "epoch"
 
     def __post_init__(self) -> None:
+        if type(self.reset) is int:
+            object.__setattr__(self, "reset", float(self.reset))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
@@ -90,8 +92,10 @@ class Scheme:
     @property
     def number(self) -> int | None:
         """The paper's number for this scheme, whatever k1 and k2; None for one that the paper does not have."""
+        # k3 may say in full what the loss implies; with k2 = 1 all weightings are one, and the name decides.
+        full = replace(self, k3=None) if self.k3 == replace(self, k3=None).scored else self
         for number, scheme in SCHEMES.items():
-            if replace(scheme, k1=self.k1, k2=self.k2) == self:
+            if replace(scheme, k1=self.k1, k2=self.k2) == full:
                 return number
         return None
 
@@ -100,8 +104,10 @@ class Scheme:
         """The training procedure in the words of `--train`."""
         decay = self.loss if self.loss in DECAYS else None
         points = {point: name for name, point in TRAINING_PROCEDURES.items()}
-        name = points.get(("equal" if decay else self.loss, self.state), f"{self.loss}/{self.state}")
-        keys = [f"k3={self.k3}"] if self.k3 else []
+        point = ("equal" if decay else self.loss, self.state)
+        # The paper has no name for the last position alone from a carried state: it is conditional with k3 = 1.
+        name, k3 = (points[point], self.k3) if point in points else ("conditional", self.scored)
+        keys = [f"k3={k3}"] if k3 else []
         keys += [f"decay={decay}"] if decay else []
         keys += ["normalise"] if self.normalise else []
         keys += [f"reset={self.reset}"] if self.carries and self.reset != "epoch" else []

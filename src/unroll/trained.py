@@ -136,12 +136,11 @@ def text_ids(run: Run, corpus: Corpus | str | None) -> np.ndarray[Any, Any]:
     """The ids to score: the run's own test set, or another corpus whole, read with the run's vocabulary."""
     e = run.experiment
     if isinstance(corpus, str):
-        corpus = Corpus.open(corpus, e.kind, e.encoding, e.min_count)
+        corpus = Corpus.open(corpus, e.kind, e.encoding)
     if corpus is None:
         corpus = run.corpus
-    if corpus.sha256 == e.sha256:
-        return corpus.test_ids(e.split_seed)
-    return run.vocabulary.encode(corpus.vocabulary.decode(corpus.ids))
+    ids = corpus.test_ids(e.split_seed) if corpus.sha256 == e.sha256 else corpus.ids
+    return run.vocabulary.encode(corpus.vocabulary.decode(ids))
 
 
 def score(run: Run, text: str, sample: str | None = None) -> list[float]:
