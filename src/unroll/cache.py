@@ -1,0 +1,19 @@
+"""Where downloads and encoded corpora are kept between runs: the platform's own cache folder, or $UNROLL_CACHE."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """The folder, which need not exist yet. Everything in it can be made again."""
+    chosen = os.environ.get("UNROLL_CACHE")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"), "unroll", "Cache")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "unroll"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "unroll")
