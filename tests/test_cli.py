@@ -196,13 +196,14 @@ def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Pa
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("batch"):
-            process.send_signal(signal.SIGINT)
-            break
-    told = process.stderr.read()
-    assert process.wait(timeout=30) == 130
+    with process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("batch"):
+                process.send_signal(signal.SIGINT)
+                break
+        told = process.stderr.read()
+        assert process.wait(timeout=30) == 130
     assert f"unroll train --resume '{run}'" in told
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
     batch = json.loads((run / "status.json").read_text())["batch"]

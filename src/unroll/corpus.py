@@ -1,30 +1,21 @@
-"""From a path or a name to token ids, and the split into a train and a test set.
-
-A corpus is read once, checked for what people really hand in (an HTML page, a Git-LFS pointer, UTF-16, Windows line
-ends), and turned into ids. Its SHA-256 is that of the bytes read, so that `sha256sum` agrees.
-"""
+"""From a path or a name to token ids, and the split into a train and a test set."""
 
 from __future__ import annotations
 
-import codecs
-import hashlib
-import os
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll import randomness
-from unroll.datasets import DATASETS, PAPER_BLOBS, git_blob
-from unroll.errors import CorpusError, did_you_mean
+from unroll import encoding as encodings
+from unroll import randomness, sources
 from unroll.experiment import Experiment
 from unroll.tokens import UNKNOWN, Ids, Vocabulary
 
 TEST_TOKENS = 11_100
 MANY_SYMBOLS = 1_000
 RARE = 5
-_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+CHUNK = 1 << 22  # tokens looked at together where a corpus is too large to hold
 
 
 @dataclass(frozen=True)
@@ -48,57 +39,62 @@ class Corpus:
     """
 
     source: str
-    name: str
+    name: str  # with what should always be said beside it: "english (reconstruction)"
     vocabulary: Vocabulary
     ids: Ids
-    sha256: str
+    sha256: str  # of the bytes read, so that `sha256sum` of a file agrees
     encoding: str = "utf-8"
     min_count: int = 1
+    choice: sources.Choice = field(default_factory=sources.Choice)
     notes: tuple[str, ...] = ()
     paper: str | None = None  # the name of the paper's data set, where this is its very file
 
     @classmethod
-    def open(cls, source: str, kind: str = "chars", encoding: str = "utf-8", min_count: int = 1) -> Corpus:
+    def open(
+        cls,
+        source: str,
+        kind: str = "auto",
+        encoding: str = "utf-8",
+        min_count: int = 1,
+        ext: tuple[str, ...] = (),
+        exclude: tuple[str, ...] = (),
+        ascii: bool = False,
+    ) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows."""
-        _require_encoding(encoding)
-        path = Path(source)
-        notes: list[str] = []
-        if source in DATASETS:
-            content, name = DATASETS[source].content(), source
-        elif path.is_dir():
-            content, name = _read_folder(path, encoding, notes), path.resolve().name
-        elif path.is_file():
-            content, name = path.read_bytes(), path.stem
-            _refuse_impostors(content, source)
-        else:
-            raise CorpusError(
-                f"No such file, folder or data set: {source}. "
-                f"`unroll data list` shows the names.{did_you_mean(source, DATASETS)}"
-            )
-        text = _decode(content, encoding, source, notes)
-        where = source if source in DATASETS else str(path.resolve())
-        corpus = cls.from_text(text, name, kind, min_count, source=where, sha256=hashlib.sha256(content).hexdigest())
-        paper = PAPER_BLOBS.get(git_blob(content))
-        return replace(corpus, encoding=encoding, notes=(*notes, *corpus.notes), paper=paper)
+        encodings.require_encoding(encoding)
+        choice = sources.Choice(tuple(ext), tuple(exclude), ascii, encoding)
+        return cls._encoded(sources.find(source, choice), kind, min_count, choice)
 
     @classmethod
-    def from_text(
-        cls,
-        text: str,
-        name: str = "text",
-        kind: str = "chars",
-        min_count: int = 1,
-        source: str = "",
-        sha256: str = "",
-    ) -> Corpus:
+    def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
         """A corpus from a text in memory."""
-        if not text:
-            raise CorpusError(f"{source or name} is empty: there is nothing to train on.")
-        vocabulary = Vocabulary.of(text, kind, min_count)
-        ids = vocabulary.encode(text)
-        sha256 = sha256 or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        notes = tuple(_notes(text, ids, vocabulary, min_count))
-        return cls(source, name, vocabulary, ids, sha256, min_count=min_count, notes=notes)
+        content = text.encode("utf-8", "surrogatepass")
+        source = sources.Source("", name, len(content), lambda: iter((content,)))
+        return cls._encoded(source, kind, min_count, sources.Choice())
+
+    @classmethod
+    def named(cls, experiment: Experiment) -> Corpus:
+        """The corpus that an experiment names, read as it says."""
+        e = experiment
+        return cls.open(e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii)
+
+    @classmethod
+    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: sources.Choice) -> Corpus:
+        facts, ids = encodings.encode(source, kind, choice.encoding, min_count)
+        vocabulary = Vocabulary(facts.kind, facts.symbols)
+        notes = (*source.notes, *_notes(facts, min_count))
+        return cls(
+            source.where,
+            source.title,
+            vocabulary,
+            ids,
+            facts.sha256,
+            choice.encoding,
+            min_count,
+            choice,
+            notes,
+            facts.paper,
+        )
 
     @property
     def tokens(self) -> int:
@@ -116,23 +112,36 @@ class Corpus:
         return Split(randomness.below(seed, "split", 0, self.tokens), self.tokens - test, test)
 
     def train_ids(self, seed: int) -> Ids:
-        """The train set, in order."""
-        split = self.split(seed)
-        return np.roll(self.ids, -split.offset)[: split.train]
+        """The train set, in order, copied."""
+        return np.concatenate(list(self._train_chunks(seed)))
 
     def test_ids(self, seed: int) -> Ids:
         """The test set, in order."""
         split = self.split(seed)
-        return self.ids[(split.offset + split.train + np.arange(split.test)) % self.tokens]
+        return np.asarray(self.ids[(split.offset + split.train + np.arange(split.test)) % self.tokens])
+
+    def _train_chunks(self, seed: int, overlap: int = 0) -> list[Ids]:
+        """The train set in order, a chunk at a time, without copying; each chunk repeats the last `overlap` tokens."""
+        split = self.split(seed)
+        end = min(split.offset + split.train, self.tokens)
+        parts = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
+        chunks = [part[at : at + CHUNK + overlap] for part in parts for at in range(0, len(part), CHUNK)]
+        if overlap and len(parts[0]) and len(parts[1]):
+            chunks.append(np.concatenate((parts[0][-overlap:], parts[1][:overlap])))
+        return chunks
 
     def described_in(self, experiment: Experiment) -> Experiment:
         """The experiment with this corpus's facts filled in."""
         return replace(
             experiment,
             corpus=self.source,
+            title=self.name,
             kind=self.vocabulary.kind,
             encoding=self.encoding,
             min_count=self.min_count,
+            ext=self.choice.ext,
+            exclude=self.choice.exclude,
+            ascii=self.choice.ascii,
             sha256=self.sha256,
             tokens=self.tokens,
             unique=self.unique,
@@ -144,101 +153,42 @@ class Corpus:
 
     def bigram_perplexity(self, split_seed: int = 0) -> float:
         """Of the test set, each token given the one before; unseen pairs fall back on the frequencies."""
-        train, test = self.train_ids(split_seed), self.test_ids(split_seed)
-        seen, times = np.unique(train[:-1].astype(np.int64) * self.unique + train[1:], return_counts=True)
-        wanted = test[:-1].astype(np.int64) * self.unique + test[1:]
-        place = np.minimum(np.searchsorted(seen, wanted), len(seen) - 1)
-        pairs = np.where(seen[place] == wanted, times[place], 0)
-        firsts = np.bincount(train[:-1], minlength=self.unique)[test[:-1]]
-        conditional = (pairs + self._frequencies(split_seed)[test[1:]]) / (firsts + 1)
+        test = self.test_ids(split_seed).astype(np.int64)
+        # Only pairs that the test set asks for are counted, so that a vocabulary of any size will do.
+        asked, place = np.unique(test[:-1] * self.unique + test[1:], return_inverse=True)
+        pairs, firsts = np.zeros(len(asked), np.int64), np.zeros(self.unique, np.int64)
+        for chunk in self._train_chunks(split_seed, overlap=1):
+            ids = chunk.astype(np.int64)
+            codes = ids[:-1] * self.unique + ids[1:]
+            at = np.minimum(np.searchsorted(asked, codes), len(asked) - 1)
+            pairs += np.bincount(at[asked[at] == codes], minlength=len(asked))
+            firsts += np.bincount(ids[:-1], minlength=self.unique)
+        conditional = (pairs[place] + self._frequencies(split_seed)[test[1:]]) / (firsts[test[:-1]] + 1)
         return float(np.exp(-np.log(conditional).mean()))
 
     def _frequencies(self, split_seed: int) -> NDArray[np.float64]:
-        counts = np.bincount(self.train_ids(split_seed), minlength=self.unique) + 1.0
+        counts = np.ones(self.unique)
+        for chunk in self._train_chunks(split_seed):
+            counts += np.bincount(chunk, minlength=self.unique)
         return np.asarray(counts / counts.sum())
 
 
-def _read_folder(folder: Path, encoding: str, notes: list[str]) -> bytes:
-    """Every text file, each folder's own files sorted and then its subfolders; the rest is skipped and counted."""
-    parts, skipped = [], 0
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        for name in sorted(f for f in files if not f.startswith(".")):
-            path = Path(place, name)
-            try:
-                content = path.read_bytes()
-                content.decode(encoding)
-            except (UnicodeDecodeError, OSError):
-                skipped += 1
-                continue
-            if b"\0" in content and codecs.lookup(encoding).name == "utf-8":
-                skipped += 1
-                continue
-            parts.append(content)
-    if not any(parts):
-        raise CorpusError(f"{folder} has no text in it ({skipped} files that are not text were skipped).")
-    notes.append(f"{len(parts):,} text files read; {skipped:,} files skipped because they are not {encoding} text.")
-    return b"".join(parts)
-
-
-def _refuse_impostors(content: bytes, source: str) -> None:
-    """A file that is not what its owner thinks it is."""
-    if content.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise CorpusError(f"{source} is a Git-LFS pointer, not the text itself. Run `git lfs pull` where it came from.")
-    if content[:512].removeprefix(codecs.BOM_UTF8).lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise CorpusError(
-            f"{source} is a saved HTML page. Save the raw text instead; "
-            "to train on HTML itself, put the file in a folder and name the folder."
-        )
-
-
-def _require_encoding(encoding: str) -> None:
-    """Refuse what Python cannot make text with, such as `hex`, which it knows as well."""
-    try:
-        "a".encode(encoding)
-    except UnicodeError:
-        return
-    except (LookupError, ValueError):
-        raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
-
-
-def _decode(content: bytes, encoding: str, source: str, notes: list[str]) -> str:
-    """Text from bytes; a mark at the start, and bytes that do not fit, are told with their place."""
-    mark = next((mark for mark in _MARKS if content.startswith(mark)), None)
-    if mark == codecs.BOM_UTF8 and codecs.lookup(encoding).name == "utf-8":
-        content = content[len(mark) :]
-        notes.append("A byte-order mark (3 bytes) at the start was left out.")
-    elif mark and codecs.lookup(encoding).name == "utf-8":
-        raise CorpusError(f"{source} is UTF-16 (it starts with its byte-order mark). Use --encoding {_MARKS[mark]}.")
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError as error:
-        byte = content[error.start] if error.start < len(content) else 0
-        raise CorpusError(
-            f"{source} is not {encoding}: byte 0x{byte:02X} at offset {error.start:,}. "
-            "Say what it is with --encoding, for example latin-1, cp1252 or utf-16."
-        ) from None
-    if "\0" in text:
-        raise CorpusError(f"{source} is not text: it holds a NUL character at position {text.index(chr(0)):,}.")
-    return text
-
-
-def _notes(text: str, ids: Ids, vocabulary: Vocabulary, min_count: int) -> list[str]:
+def _notes(facts: encodings.Facts, min_count: int) -> list[str]:
     """What is allowed but should be known."""
     notes = []
-    windows_ends = text.count("\r\n")
-    if windows_ends:
+    if facts.marks:
+        notes.append("A byte-order mark (3 bytes) at the start was left out.")
+    if facts.windows_ends and facts.kind in ("chars", "bytes", "words"):
         notes.append(
-            f"{windows_ends:,} Windows line ends (CRLF): each is two tokens. Convert the file if that is not meant."
+            f"{facts.windows_ends:,} Windows line ends (CRLF): each is two tokens. Convert it if that is not meant."
         )
-    counts = np.bincount(ids, minlength=len(vocabulary))
-    if len(vocabulary) > MANY_SYMBOLS:
-        rare = int((counts < RARE).sum())
+    if len(facts.symbols) > MANY_SYMBOLS:
+        rare = sum(count < RARE for count in facts.counts)
         notes.append(
-            f"{len(vocabulary):,} different symbols, {rare:,} of them fewer than {RARE} times. "
+            f"{len(facts.symbols):,} different symbols, {rare:,} of them fewer than {RARE} times. "
             f"--min-count {RARE} would make those one unknown symbol."
         )
-    if min_count > 1 and UNKNOWN in vocabulary.symbols:
-        unknown = int(counts[vocabulary.symbols.index(UNKNOWN)])
+    if min_count > 1 and UNKNOWN in facts.symbols:
+        unknown = facts.counts[facts.symbols.index(UNKNOWN)]
         notes.append(f"{unknown:,} tokens rarer than --min-count {min_count} became {UNKNOWN}.")
     return notes

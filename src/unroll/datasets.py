@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from unroll.synthetic import SOURCES
+from unroll.synthetic import SOURCES, Source
 
 SYNTHETIC_TOKENS = 1_000_000
 # The paper's own files, by the git blob id that its repository lists.
@@ -24,11 +24,12 @@ _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A corpus with a name."""
+    """A corpus with a name: files that are there already, or text made on the spot."""
 
     name: str
     description: str
-    content: Callable[[], bytes]
+    files: Callable[[], list[Path]] = list
+    content: Callable[[], bytes] = bytes
 
 
 def git_blob(content: bytes) -> str:
@@ -36,22 +37,21 @@ def git_blob(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def stdlib() -> bytes:
-    """The source of this Python's standard library, its files in the order of their paths."""
+def stdlib() -> list[Path]:
+    """The source files of this Python's standard library, in the order of their paths."""
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [path.relative_to(root) for path in root.rglob("*.py")]
     kept = sorted(path.as_posix() for path in files if not _NOT_LIBRARY & set(path.parts))
-    return b"".join((root / path).read_bytes() for path in kept)
+    return [root / path for path in kept]
+
+
+def _synthetic(name: str, source: Source) -> Dataset:
+    summary = (source.__doc__ or "").splitlines()[0]
+    description = f"{summary} Its true perplexity is {source.perplexity:.3f}."
+    return Dataset(name, description, content=lambda: source.text(SYNTHETIC_TOKENS).encode())
 
 
 DATASETS = {
     "stdlib": Dataset("stdlib", "The source text of your own Python's standard library, tests left out.", stdlib),
-    **{
-        name: Dataset(
-            name,
-            f"{(source.__doc__ or '').splitlines()[0]} Its true perplexity is {source.perplexity:.3f}.",
-            lambda source=source: source.text(SYNTHETIC_TOKENS).encode(),  # type: ignore[misc]
-        )
-        for name, source in SOURCES.items()
-    },
+    **{name: _synthetic(name, source) for name, source in SOURCES.items()},
 }

@@ -12,7 +12,7 @@ import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll import plugins
 from unroll.errors import ConfigurationError, did_you_mean
@@ -57,9 +57,13 @@ class Experiment:
     """
 
     corpus: str = _setting("corpus", "", trains=False)
-    kind: str = _setting("corpus", "chars")
+    title: str = _setting("corpus", "", trains=False)  # the corpus's name, with "(reconstruction)" where it is one
+    kind: str = _setting("corpus", "auto")
     encoding: str = _setting("corpus", "utf-8")
     min_count: int = _setting("corpus", 1, _at_least(1))
+    ext: tuple[str, ...] = _setting("corpus", (), trains=False)  # of a folder's files; their content is what counts
+    exclude: tuple[str, ...] = _setting("corpus", (), trains=False)
+    ascii: bool = _setting("corpus", False, trains=False)
     sha256: str = _setting("corpus", "")
     tokens: int = _setting("corpus", 0, trains=False)
     unique: int = _setting("corpus", 0, trains=False)
@@ -134,7 +138,7 @@ class Experiment:
 def problems(experiment: Experiment) -> list[str]:
     """Everything that is wrong with an experiment, in words."""
     found = [
-        plugins.problem("unroll.tokens", experiment.kind, "kind"),
+        plugins.problem("unroll.tokens", experiment.kind, "kind") if experiment.kind != "auto" else None,
         plugins.problem("unroll.cells", experiment.cell, "cell"),
         plugins.problem("unroll.optimisers", experiment.optimiser, "optimiser"),
     ]
@@ -216,6 +220,8 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
                 wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
                 continue
             name, hint = known[table][key]
+            if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+                value, hint = tuple(value), tuple
             value = float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
             # bool is an int to Python, but `layers = true` is no number to a person.
             if isinstance(value, hint) and (type(value) is not bool or hint is bool):

@@ -21,7 +21,7 @@ def open_corpus(experiment: Experiment) -> Corpus:
     """The corpus that an experiment names, checked against its hash where it has one."""
     if not experiment.corpus:
         raise ConfigurationError("This experiment names no corpus: give one, as a path or a name.")
-    corpus = Corpus.open(experiment.corpus, experiment.kind, experiment.encoding, experiment.min_count)
+    corpus = Corpus.named(experiment)
     if experiment.sha256 and corpus.sha256 != experiment.sha256:
         raise RunError(
             f"{experiment.corpus} is not the corpus that this run was trained on: "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unroll import cells, devices, plugins, randomness
+from unroll import cells, devices, midi, plugins, randomness
 from unroll.corpus import Corpus
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
@@ -50,7 +50,7 @@ class Run:
         e = self.experiment
         advice = f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt."
         try:
-            corpus = Corpus.open(e.corpus, e.kind, e.encoding, e.min_count)
+            corpus = Corpus.named(e)
         except CorpusError as error:
             raise RunError(f"{advice} ({error})") from None
         if corpus.sha256 != e.sha256:
@@ -86,6 +86,10 @@ def load(path: str | Path, device: str = "auto") -> Run:
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
     where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else devices.find(device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
+    if experiment.scheme.carries:
+        states = cells.load(experiment.cell, experiment.peepholes).STATES
+        row = (experiment.rows, experiment.hidden)
+        shapes |= {f"carried.{layer}.{s}": row for layer in range(experiment.layers) for s in states}
     wrong = [
         f"{name} in the weights of {path} must be {list(shape)}. "
         f"Got {list(tensors[name].shape) if name in tensors else 'nothing'}."
@@ -140,7 +144,7 @@ def text_ids(run: Run, corpus: Corpus | str | None) -> np.ndarray[Any, Any]:
     if corpus is None:
         corpus = run.corpus
     ids = corpus.test_ids(e.split_seed) if corpus.sha256 == e.sha256 else corpus.ids
-    return run.vocabulary.encode(corpus.vocabulary.decode(ids))
+    return run.vocabulary.translate(ids, corpus.vocabulary)
 
 
 def score(run: Run, text: str, sample: str | None = None) -> list[float]:
@@ -167,16 +171,16 @@ def sample(
 ) -> Sample:
     """Draw `length` tokens after a prompt; the same seed gives the same text."""
     decoding = Decoding(temperature, top_k, top_p)
-    pieces = list(stream(run, prompt, length, decoding, seed, sample))
-    ids, logprobs = [i for i, _, _ in pieces], [p for _, _, p in pieces]
+    drawn = list(stream(run, prompt, length, decoding, seed, sample))
+    ids, logprobs = [i for i, _ in drawn], [p for _, p in drawn]
     procedure = sample or run.experiment.scheme.sample
     return Sample(run.vocabulary.decode(np.array(ids, np.int64)), ids, logprobs, procedure, seed)
 
 
 def stream(
     run: Run, prompt: str | None, length: int, decoding: Decoding, seed: int = 0, sample: str | None = None
-) -> Iterator[tuple[int, str, float]]:
-    """The same, a token at a time: id, text, log-probability."""
+) -> Iterator[tuple[int, float]]:
+    """The same, a token at a time: its id and its log-probability."""
     problems = []
     if length < 1:
         problems.append(f"length must be at least 1. Got {length}.")
@@ -188,14 +192,23 @@ def stream(
         problems.append("The prompt is empty. Leave --prompt out to start from a stretch of the test set.")
     if problems:
         raise ConfigurationError(*problems)
-    ids = seed_sequence(run, seed) if prompt is None else run.vocabulary.encode(prompt)
+    ids = seed_sequence(run, seed) if prompt is None else prompt_ids(run, prompt)
     prompts_BN = torch.from_numpy(ids.astype(np.int64)).to(run.model.device).unsqueeze(0)
     drawing = generate(run.model, prompts_BN, run.experiment.scheme.k2, procedure, decoding, [seed])
     for drawn, _ in zip(drawing, range(length), strict=False):
         (token,), (logprob,) = drawn.ids, drawn.logprobs
         if not math.isfinite(logprob):
             raise RunError("The model gives no finite probabilities: its weights have diverged. Choose another run.")
-        yield token, run.vocabulary.symbols[token], logprob
+        yield token, logprob
+
+
+def prompt_ids(run: Run, prompt: str) -> np.ndarray[Any, Any]:
+    """A prompt's ids; notes may be given by name (C4 E4 G4), by number, or as a MIDI file."""
+    if run.vocabulary.kind != "notes":
+        return run.vocabulary.encode(prompt)
+    is_file = prompt.lower().endswith((".mid", ".midi", ".kar")) and Path(prompt).is_file()
+    pitches = midi.read_notes(prompt) if is_file else midi.parse_notes(prompt)
+    return run.vocabulary.encode(" ".join(str(pitch) for pitch in pitches))
 
 
 def seed_sequence(run: Run, seed: int) -> np.ndarray[Any, Any]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unroll.cli.screen import print_json, warn
+from unroll.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+SHOWN = 120  # symbols of a vocabulary
 
 app = typer.Typer(help="Corpora: list the named ones, look at any.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -16,44 +24,145 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The corpora that have a name."""
+    from unroll import fetching
     from unroll.datasets import DATASETS
 
+    described = {name: dataset.description for name, dataset in DATASETS.items()}
+    for name, paper in fetching.PAPER.items():
+        found = fetching.installed(name)
+        state = f"`unroll data fetch {name}` brings it" if found is None else f"at {found.path}"
+        which = "" if found is None or found.paper else ", a reconstruction"
+        described[name] = f"The paper's {name}: {paper.tokens:,} tokens, {paper.unique} different; {state}{which}."
     if json:
-        print_json({name: dataset.description for name, dataset in DATASETS.items()})
+        print_json(described)
         return
-    for name, dataset in DATASETS.items():
-        typer.echo(f"{name:<10} {dataset.description}")
+    for name, description in described.items():
+        typer.echo(f"{name:<10} {description}")
 
 
 @app.command()
 def info(
-    corpus: Annotated[str, typer.Argument(help="A text file, a folder, or a name that `unroll data list` shows.")],
+    corpus: Annotated[str, typer.Argument(help="A file, a folder, or a name that `unroll data list` shows.")],
+    kind: Annotated[str, typer.Option(help="Of token: auto, chars, bytes, words, notes, ids.")] = "auto",
     encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf-8",
     min_count: Annotated[int, typer.Option(min=1, help="Symbols rarer than this become one unknown symbol.")] = 1,
+    ext: Annotated[
+        list[str] | None, typer.Option(help="Of a folder only files that end so.", show_default=False)
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Of a folder no files or folders like this.", show_default=False)
+    ] = None,
+    ascii: Annotated[bool, typer.Option("--ascii", help="Drop every byte above 127.")] = False,
     split_seed: Annotated[int, typer.Option(min=0, help="Of the split into train and test set.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Tokens, symbols, split, and how well frequencies alone predict it."""
+    from unroll import plugins
     from unroll.corpus import Corpus
+    from unroll.fetching import PAPER
 
-    text = Corpus.open(corpus, encoding=encoding, min_count=min_count)
+    wrong = None if kind == "auto" else plugins.problem("unroll.tokens", kind, "kind")
+    if wrong:
+        raise ConfigurationError(wrong)
+    text = Corpus.open(corpus, kind, encoding, min_count, tuple(ext or ()), tuple(exclude or ()), ascii)
     split = text.split(split_seed)
     if json:
         facts = {"tokens": text.tokens, "unique": text.unique, "kind": text.vocabulary.kind, "sha256": text.sha256}
         print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
         return
     scored = split.test > 1
+    meant = PAPER.get(text.paper or Path(corpus).stem)
+    paper = f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper"
+    if meant and not text.paper:
+        paper = f"a reconstruction of the paper's {meant.name}, not its file"
+    beside = f"   (the paper: {{:,}} in {meant.name})" if meant else ""
     rows = {
-        "tokens": f"{text.tokens:,}",
-        "different": f"{text.unique:,}",
+        "name": text.name,
+        "tokens": f"{text.tokens:,}" + (beside.format(meant.tokens) if meant else ""),
+        "different": f"{text.unique:,}" + (beside.format(meant.unique) if meant else ""),
         "kind": text.vocabulary.kind,
+        "symbols": " ".join(repr(symbol)[1:-1] for symbol in text.vocabulary.symbols[:SHOWN])
+        + (" …" if text.unique > SHOWN else ""),
         "train / test": f"{split.train:,} / {split.test:,}",
         "unigram": f"perplexity {text.unigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
         "bigram": f"perplexity {text.bigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
-        "paper": f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper",
+        "paper": paper,
         "sha256": text.sha256,
     }
     for name, value in rows.items():
         typer.echo(f"{name:<14}{value}")
     for note in text.notes:
         warn(note)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="english, finnish, linux or music.")],
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Take this file instead of downloading.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Bring one of the paper's data sets, checked against the id that its repository lists.
+
+    A file of your own that is not the paper's is taken as a reconstruction, and every result says so.
+    """
+    from unroll import fetching
+
+    bar = Bar(name)
+    try:
+        found = fetching.fetch(name, from_file=from_, progress=bar)
+    finally:
+        bar.close()
+    if json:
+        print_json({"name": found.name, "path": str(found.path), "paper": found.paper, "origin": found.origin})
+        return
+    what = "the paper's file" if found.paper else "a reconstruction: every result will say so"
+    typer.echo(f"{found.name}: {found.path} ({what}).")
+
+
+class Bar:
+    """A progress bar on a terminal; silence elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.progress: Progress | None = None
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show how far it is."""
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        if self.progress is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            self.progress = Progress(*columns, console=Console(stderr=True))
+            self.progress.start()
+            self.task = self.progress.add_task(self.title, total=total)
+        self.progress.update(self.task, completed=done, total=total)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self.progress is not None:
+            self.progress.stop()
+
+
+@app.command()
+def midi(
+    folder: Annotated[Path, typer.Argument(help="A MIDI file or a folder of them.")],
+    out: Annotated[Path, typer.Option(help="The note corpus: one piece a line.", show_default=False)],
+    tolerance: Annotated[float, typer.Option(help="Seconds within which notes count as played together.")] = 0.03,
+) -> None:
+    """Turn MIDI into a note corpus: tracks merged, drums left out, simultaneous notes low to high, one piece a line."""
+    from unroll import durable
+    from unroll.midi import read_folder
+
+    if out.exists():
+        raise ConfigurationError(f"{out} exists. Choose another with --out.")
+    pieces = read_folder(folder, tolerance)
+    durable.write(out, pieces.text.encode())
+    for line in pieces.table():
+        typer.echo(line)
+    for path, reason in pieces.skipped:
+        warn(f"{path}: {reason}")

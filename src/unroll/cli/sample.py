@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unroll.cli.screen import print_json, visible, warn
+from unroll.cli.screen import print_json, say, visible, warn
+from unroll.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from unroll.tokens import Ids
+    from unroll.trained import Run
 
 
 def sample(
@@ -27,6 +32,11 @@ def sample(
         str | None, typer.Option(help="windowed or progressive [the scheme's own].", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file; a run of notes writes music to a .mid.", show_default=False)
+    ] = None,
+    tempo: Annotated[float, typer.Option(help="Of music: beats a minute.")] = 100.0,
+    note_length: Annotated[float, typer.Option(help="Of music: beats a note.")] = 0.5,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Draw text from a run.
@@ -34,9 +44,12 @@ def sample(
     \b
     unroll sample runs/first --prompt "def main" --length 200 --temperature 0.7
     unroll sample runs/first --sample progressive --seed 7
+    unroll sample runs/bach --prompt "C4 E4 G4" --out tune.mid --tempo 90
 
     Windowed: every token from the k2 before it, as robust as it gets. Progressive: the state runs on; faster.
     """
+    import numpy as np
+
     from unroll.decoding import Decoding
     from unroll.trained import load, stream
 
@@ -48,16 +61,33 @@ def sample(
     procedure = sample or own
     if procedure != own:
         warn(f"sampled {procedure}; this run's scheme is sampled {own}.")
-    pieces = stream(loaded, prompt, length, decoding, seed, procedure)
-    if json:
-        drawn = list(pieces)
-        tokens, texts, logprobs = (list(part) for part in zip(*drawn, strict=True))
-        one = {"text": "".join(texts), "tokens": tokens, "logprobs": logprobs, "procedure": procedure, "seed": seed}
-        print_json({"samples": [one]})
+    drawing = stream(loaded, prompt, length, decoding, seed, procedure)
+    if json or out:
+        drawn = list(drawing)
+        ids = np.array([token for token, _ in drawn])
+        if out:
+            _write(loaded, ids, out, tempo, note_length)
+            say(f"{len(ids):,} tokens into {out}")
+        if json:
+            facts = {"tokens": ids.tolist(), "logprobs": [p for _, p in drawn], "procedure": procedure, "seed": seed}
+            print_json({"samples": [{"text": loaded.vocabulary.decode(ids), **facts}]})
         return
     if prompt and sys.stdout.isatty():
         typer.secho(visible(prompt), dim=True, nl=False)
-    for _, text, _ in pieces:
+    for text in loaded.vocabulary.written(token for token, _ in drawing):
         typer.echo(visible(text), nl=False)
         sys.stdout.flush()
     typer.echo()
+
+
+def _write(run: Run, ids: Ids, out: Path, tempo: float, note_length: float) -> None:
+    """A file that a person can use: text, bytes, or music where notes go to a .mid."""
+    from unroll import durable, midi_out
+
+    if out.suffix.lower() not in (".mid", ".midi"):
+        durable.write(out, run.vocabulary.render(ids))
+        return
+    if run.vocabulary.kind != "notes":
+        raise ConfigurationError(f"--out {out} is for notes; this run's tokens are {run.vocabulary.kind}.")
+    lines = run.vocabulary.decode(ids).split("\n")
+    midi_out.write_midi([[int(n) for n in line.split()] for line in lines if line.strip()], out, tempo, note_length)

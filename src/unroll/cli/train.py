@@ -68,7 +68,15 @@ def train(
     ] = None,
     seed: Annotated[int | None, _option("Of weights, rotation and dropout [0].")] = None,
     split_seed: Annotated[int | None, _option("Of the split into train and test set [0].")] = None,
+    kind: Annotated[str | None, _option("Of token: chars, bytes, words, notes, ids [guessed].")] = None,
     encoding: Annotated[str | None, _option("Of the text [utf-8].")] = None,
+    ext: Annotated[
+        list[str] | None, _option("Of a folder only files that end so, as in --ext .c; again for more.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, _option("Of a folder no files or folders like this: --exclude 'test*'.")
+    ] = None,
+    ascii: Annotated[bool | None, _option("Drop every byte above 127.", "--ascii")] = None,
     min_count: Annotated[int | None, _option("Symbols rarer than this become one unknown symbol [1].")] = None,
     evaluate: Annotated[str | None, _option("During training score the scheme's own procedure, or both [own].")] = None,
     test_tokens: Annotated[int | None, _option("Score only so many tokens of the test set [all].")] = None,
@@ -96,7 +104,8 @@ def train(
     k1 and k2: every k1 tokens a window of k2 tokens is read and gradients flow back through all of it. k1 at most k2
     skips no data; a smaller k1 uses each token more often (k2/k1 times in multi-loss training).
     """
-    given = {name: value for name, value in locals().items() if value is not None and name in _settings()}
+    options = {**locals(), "ext": tuple(ext or ()) or None, "exclude": tuple(exclude or ()) or None}
+    given = {name: value for name, value in options.items() if value is not None and name in _settings()}
     if resume is not None and _already_ended(resume, batches):
         return
     if resume is not None:
@@ -106,7 +115,8 @@ def train(
             corpus, given, experiments.scheme_options(scheme, train, sample), k1, k2, preset, out
         )
     if not quiet:
-        say(f"{text.name}: {text.tokens:,} tokens, {text.unique} different; {experiment.scheme}.")
+        kind = text.vocabulary.kind
+        say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
         say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; into {folder}")
     _train(experiment, text, folder, resume is not None, save_every, quiet, json)
 
@@ -125,7 +135,14 @@ def _already_ended(resume: Path, batches: int | None) -> bool:
 def _settings() -> set[str]:
     from dataclasses import fields
 
-    return {f.name for f in fields(experiments.Experiment)} - {"corpus", "scheme"}
+    return {f.name for f in fields(experiments.Experiment)} - {
+        "corpus",
+        "scheme",
+        "title",
+        "sha256",
+        "tokens",
+        "unique",
+    }
 
 
 def _new(

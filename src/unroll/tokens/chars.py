@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unroll.errors import SymbolError
-from unroll.tokens import UNKNOWN
+from unroll.tokens import UNKNOWN, unknown_symbols
+
+CODES = 0x110000
 
 
-def counts(text: str) -> dict[str, int]:
+def counts(pieces: Iterable[str]) -> dict[str, int]:
     """How often each character occurs."""
-    different, times = np.unique(_codes(text), return_counts=True)
-    return {chr(code): int(n) for code, n in zip(different, times, strict=True)}
+    total = np.zeros(CODES, np.int64)
+    for piece in pieces:
+        found = np.bincount(_codes(piece))
+        total[: len(found)] += found
+    return {chr(code): int(total[code]) for code in np.flatnonzero(total)}
 
 
-def encode(text: str, symbols: Sequence[str]) -> NDArray[np.int32]:
+def encode(pieces: Iterable[str], symbols: Sequence[str]) -> Iterator[NDArray[np.int32]]:
     """Ids by one look-up in a table over code points."""
-    codes = _codes(text)
-    table = np.full(0x110000, symbols.index(UNKNOWN) if UNKNOWN in symbols else -1, np.int32)
+    table = np.full(CODES, symbols.index(UNKNOWN) if UNKNOWN in symbols else -1, np.int32)
     table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols), dtype=np.int32)
-    ids = table[codes]
-    if len(ids) and ids.min() < 0:
-        raise SymbolError(_unknown(text, ids))
-    return np.asarray(ids)
+    before = 0
+    for piece in pieces:
+        ids = table[_codes(piece)]
+        if len(ids) and ids.min() < 0:
+            raise SymbolError(unknown_symbols({piece[i]: before + int(i) for i in np.flatnonzero(ids < 0)[::-1]}))
+        before += len(ids)
+        yield ids
 
 
 def decode(ids: NDArray[np.integer[Any]], symbols: Sequence[str]) -> str:
@@ -34,16 +41,7 @@ def decode(ids: NDArray[np.integer[Any]], symbols: Sequence[str]) -> str:
     return "".join(symbols[i] for i in ids)
 
 
-def _codes(text: str) -> NDArray[np.uint32]:
+def _codes(text: str) -> NDArray[np.unsignedinteger[Any]]:
+    if text.isascii():
+        return np.frombuffer(text.encode(), np.uint8)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _unknown(text: str, ids: NDArray[np.int32]) -> str:
-    """Names the first few characters that were not seen in training, each with its first position."""
-    named: dict[str, int] = {}
-    for place in np.flatnonzero(ids < 0):
-        named.setdefault(text[place], int(place))
-    first = [f"{symbol!r} (U+{ord(symbol):04X}) at position {place}" for symbol, place in list(named.items())[:5]]
-    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-    advice = "Leave them out, or train on a corpus that has them."
-    return f"Not in the vocabulary of this run: {', '.join(first)}{more}. {advice}"

@@ -1,0 +1,149 @@
+"""Where a corpus's bytes come from: a file, a folder, MIDI, or a name. They are read a piece at a time."""
+
+from __future__ import annotations
+
+import codecs
+import fnmatch
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unroll import fetching, midi
+from unroll.datasets import DATASETS
+from unroll.errors import CorpusError, did_you_mean
+
+PIECE = 1 << 22  # bytes read at a time
+WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
+_ABOVE_ASCII = bytes(range(128, 256))
+_MIDI = (".mid", ".midi", ".kar")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which files of a folder, and which of their bytes, belong to a corpus."""
+
+    ext: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    ascii: bool = False
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Bytes that can be read again and again."""
+
+    where: str  # as a run records it
+    title: str
+    size: int  # bytes at most
+    pieces: Callable[[], Iterator[bytes]]
+    fingerprint: str = ""  # other content has another one; "" where looking at the content is as cheap
+    kind: str | None = None  # where the form decides it
+    single: bool = False  # one file, which may turn out to be an impostor
+    notes: tuple[str, ...] = ()
+
+
+def find(source: str, choice: Choice) -> Source:
+    """The source behind a path, a folder or a name that `unroll data list` shows."""
+    path = Path(source)
+    if source in DATASETS:
+        files, content = DATASETS[source].files(), DATASETS[source].content
+        if files:
+            return _files(source, source, files, choice, single=False)
+        generated = content()
+        return Source(source, source, len(generated), lambda: iter((generated,)))
+    if source in fetching.PAPER:
+        installed = fetching.installed(source)
+        if installed is None:
+            raise CorpusError(
+                f"The data set {source} is not at hand. Bring it with `unroll data fetch {source}`, or with "
+                f"`unroll data fetch {source} --from FILE` if you have the file."
+            )
+        title = f"{source} ({'the paper’s file' if installed.paper else 'reconstruction'})"
+        return _files(source, title, [installed.path], choice, single=True)
+    where = str(path.resolve())
+    if path.suffix.lower() in _MIDI and path.is_file():
+        return _music(where, path)
+    if path.is_dir():
+        chosen, skipped = _walk(path, choice)
+        if not chosen and any(p.suffix.lower() in _MIDI for p in path.rglob("*")):
+            return _music(where, path)
+        if not chosen:
+            raise CorpusError(f"{path} has no text in it ({skipped} files that are not text were skipped).")
+        note = (
+            f"{len(chosen):,} text files read; {skipped:,} files skipped because they are not {choice.encoding} text."
+        )
+        found = _files(where, path.resolve().name, chosen, choice, single=False)
+        return Source(found.where, found.title, found.size, found.pieces, found.fingerprint, notes=(note,))
+    if path.is_file():
+        return _files(where, path.stem, [path], choice, single=True)
+    raise CorpusError(
+        f"No such file, folder or data set: {source}. `unroll data list` shows the names."
+        f"{did_you_mean(source, [*DATASETS, *fetching.PAPER])}"
+    )
+
+
+def _files(where: str, title: str, paths: Sequence[Path], choice: Choice, single: bool) -> Source:
+    stats = [path.stat() for path in paths]
+    facts = [[str(p.resolve()), s.st_size, s.st_mtime_ns, s.st_ino] for p, s in zip(paths, stats, strict=True)]
+    fingerprint = hashlib.sha256(json.dumps([facts, choice.ascii]).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def pieces() -> Iterator[bytes]:
+        for path in paths:
+            with open(path, "rb") as file:
+                first = True
+                while piece := file.read(PIECE):
+                    # The mark at the start of a file is no text; that of a single file is told as well.
+                    if first and not single:
+                        piece = piece.removeprefix(codecs.BOM_UTF8)
+                    first = False
+                    yield piece.translate(None, _ABOVE_ASCII) if choice.ascii else piece
+
+    return Source(where, title, sum(s.st_size for s in stats), pieces, fingerprint, single=single)
+
+
+def _music(where: str, path: Path) -> Source:
+    found = midi.read_folder(path)
+    content = found.text.encode()
+    return Source(where, path.stem, len(content), lambda: iter((content,)), kind="notes", notes=tuple(found.table()))
+
+
+def _walk(folder: Path, choice: Choice) -> tuple[list[Path], int]:
+    """The text files: each folder's own, sorted, then its subfolders; the rest is counted."""
+    chosen: list[Path] = []
+    skipped = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and not _excluded(folder, place, f, choice))
+        for name in sorted(f for f in files if not f.startswith(".")):
+            if (choice.ext and not name.endswith(choice.ext)) or _excluded(folder, place, name, choice):
+                continue
+            if _is_text(Path(place, name), choice):
+                chosen.append(Path(place, name))
+            else:
+                skipped += 1
+    return chosen, skipped
+
+
+def _excluded(folder: Path, place: str, name: str, choice: Choice) -> bool:
+    inside = Path(place, name).relative_to(folder).as_posix()
+    return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(inside, pattern) for pattern in choice.exclude)
+
+
+def _is_text(path: Path, choice: Choice) -> bool:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(WHOLLY_CHECKED)
+            whole = not file.read(1)
+    except OSError:
+        return False
+    if content.startswith(b"version https://git-lfs.github.com/spec/"):
+        return False
+    if choice.ascii:
+        return b"\0" not in content and bool(content)
+    try:
+        text = codecs.getincrementaldecoder(choice.encoding)().decode(content, final=whole)
+    except UnicodeDecodeError:
+        return False
+    return "\0" not in text and bool(text)
