@@ -24,12 +24,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	rm -rf demo
 	$(BIN)/unroll data info stdlib --min-count 50
-	$(BIN)/unroll train stdlib --min-count 50 --preset small --batches 700 --k1 50 --k2 50 --learning-rate 0.004 \
+	$(BIN)/unroll train stdlib --min-count 50 --preset small --batches 1000 --k1 50 --k2 50 --learning-rate 0.004 \
 		--test-tokens 3000 --out demo/run
 	@echo; echo "--- windowed:"
-	$(BIN)/unroll sample demo/run --prompt "def " --length 500 --temperature 0.6
+	$(BIN)/unroll sample demo/run --prompt "def " --length 500 --temperature 0.6 --seed 1
 	@echo; echo "--- progressive:"
-	$(BIN)/unroll sample demo/run --prompt "def " --length 500 --temperature 0.6 --sample progressive
+	$(BIN)/unroll sample demo/run --prompt "def " --length 500 --temperature 0.6 --seed 2 --sample progressive
 
 lint: $(READY)
 	$(BIN)/ruff check .

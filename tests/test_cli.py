@@ -108,7 +108,8 @@ def test_a_carried_run_stores_its_last_states_and_a_zero_first_state(tmp_path: P
 
 def test_eval_reports_both_procedures_the_schemes_own_first(run: Path) -> None:
     lines = unroll("eval", run).out.splitlines()
-    assert [line.split()[0] for line in lines] == ["procedure", "windowed", "progressive"]
+    assert lines[0].startswith("corpus: multi-loss training, windowed sampling (the paper's scheme 1)")
+    assert [line.split()[0] for line in lines[1:]] == ["procedure", "windowed", "progressive"]
 
 
 def test_eval_json_is_one_object_that_agrees_with_python(run: Path) -> None:

@@ -32,7 +32,9 @@ def save(folder: RunFolder) -> None:
     axes.set_xlabel("train sequences")
     axes.set_ylabel("perplexity of the test set")
     axes.set_title(
-        f"{experiment.cell} {experiment.layers} × {experiment.hidden}: {experiment.scheme}", fontsize=9, wrap=True
+        f"{experiment.title}: {experiment.cell} {experiment.layers} × {experiment.hidden}, {experiment.scheme}",
+        fontsize=8,
+        wrap=True,
     )
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     if axes.get_legend_handles_labels()[0]:

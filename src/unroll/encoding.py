@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unroll import tokens
 from unroll.cache import cache_folder
@@ -25,7 +25,7 @@ from unroll.datasets import PAPER_BLOBS, git_blob
 from unroll.durable import PARTIAL, sync_folder, write
 from unroll.errors import CorpusError, SaveError
 from unroll.sources import Source
-from unroll.tokens import Ids, Vocabulary
+from unroll.tokens import UNKNOWN, Ids, Vocabulary
 
 CACHED_FROM = 1 << 25  # bytes: smaller corpora are encoded in less time than it takes to notice
 SAMPLED = 1 << 16  # bytes that a kind is guessed from
@@ -67,11 +67,13 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
     arrays = vocabulary.encode_pieces(_read(hashed.plain(), kind, encoding, source))
     name = f"{_digest(hashed.sha256 + wanted)}.ids"
     ids: Ids = _store(folder, name, arrays) if large else np.concatenate(list(arrays))
-    found_counts = _counts(ids, len(vocabulary))
+    kept = [counts.get(symbol, 0) for symbol in vocabulary.symbols]
+    if UNKNOWN in vocabulary.symbols:
+        kept[vocabulary.symbols.index(UNKNOWN)] += sum(counts.values()) - sum(kept)
     facts = Facts(
         kind,
         vocabulary.symbols,
-        tuple(int(n) for n in found_counts),
+        tuple(kept),
         len(ids),
         hashed.sha256,
         PAPER_BLOBS.get(hashed.blob),
@@ -101,7 +103,8 @@ class _Hashed:
             sha256.update(piece)
             if small is not None:
                 small.append(piece)
-            self.windows_ends += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
+            if b"\r" in piece or last == b"\r":  # a look for one byte is ten times as fast as a count of two
+                self.windows_ends += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
             last = piece[-1:] or last
             yield self._unmarked(piece) if place == 0 else piece
         self.sha256 = sha256.hexdigest()
@@ -137,7 +140,7 @@ def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> 
             text = decoder.decode(piece)
         except UnicodeDecodeError as error:
             raise _misfit(source, encoding, error, before - held) from None
-        if "\0" in text:
+        if b"\0" in piece and "\0" in text:
             place = characters + text.index("\0")
             raise CorpusError(f"{source.where} is not text: it holds a NUL character at position {place:,}.")
         before, characters = before + len(piece), characters + len(text)
@@ -211,7 +214,8 @@ def _store(folder: Path, name: str, arrays: Iterable[Ids]) -> Ids:
             "Choose another folder with the environment variable UNROLL_CACHE."
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
     return _mapped(path_typed)
 
 
@@ -232,13 +236,6 @@ def _cached(folder: Path, index: Path) -> tuple[Facts, Ids] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return (facts, ids) if len(ids) == facts.tokens else None
-
-
-def _counts(ids: Ids, size: int) -> NDArray[np.int64]:
-    total = np.zeros(size, np.int64)
-    for begin in range(0, len(ids), 1 << 22):
-        total += np.bincount(ids[begin : begin + (1 << 22)], minlength=size)
-    return total
 
 
 def _digest(text: str) -> str:

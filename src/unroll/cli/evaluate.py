@@ -64,6 +64,7 @@ def evaluate(
             }
         )
         return
+    typer.echo(f"{loaded.experiment.title or 'text'}: {loaded.experiment.scheme}")
     typer.echo(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
     for procedure, score in scores.items():
         typer.echo(f"{procedure:<14}{score[0].perplexity:>12.4f}{score[0].bits_per_token:>12.4f}{score[0].tokens:>10,}")

@@ -78,7 +78,7 @@ class Vocabulary:
     def encode_pieces(self, pieces: Iterable[Any]) -> Iterator[Ids]:
         """Ids of a stream, in the smallest type that holds them and that torch can index with."""
         for ids in load(self.kind).encode(pieces, self.symbols):
-            yield ids.astype(smallest_type(len(self)))
+            yield ids.astype(smallest_type(len(self)), copy=False)
 
     def translate(self, ids: Ids, other: Vocabulary) -> Ids:
         """Ids of another vocabulary as ids of this one."""

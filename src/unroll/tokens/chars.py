@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unroll.errors import SymbolError
-from unroll.tokens import UNKNOWN, unknown_symbols
+from unroll.tokens import UNKNOWN, smallest_type, unknown_symbols
 
 CODES = 0x110000
 
@@ -23,15 +23,17 @@ def counts(pieces: Iterable[str]) -> dict[str, int]:
     return {chr(code): int(total[code]) for code in np.flatnonzero(total)}
 
 
-def encode(pieces: Iterable[str], symbols: Sequence[str]) -> Iterator[NDArray[np.int32]]:
+def encode(pieces: Iterable[str], symbols: Sequence[str]) -> Iterator[NDArray[np.integer[Any]]]:
     """Ids by one look-up in a table over code points."""
-    table = np.full(CODES, symbols.index(UNKNOWN) if UNKNOWN in symbols else -1, np.int32)
-    table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols), dtype=np.int32)
+    unknown = symbols.index(UNKNOWN) if UNKNOWN in symbols else len(symbols)
+    table = np.full(CODES, unknown, smallest_type(len(symbols) + 1))
+    table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
     before = 0
     for piece in pieces:
         ids = table[_codes(piece)]
-        if len(ids) and ids.min() < 0:
-            raise SymbolError(unknown_symbols({piece[i]: before + int(i) for i in np.flatnonzero(ids < 0)[::-1]}))
+        if len(ids) and ids.max() == len(symbols):
+            places = np.flatnonzero(ids == len(symbols))[::-1]
+            raise SymbolError(unknown_symbols({piece[i]: before + int(i) for i in places}))
         before += len(ids)
         yield ids
 
