@@ -1,17 +1,20 @@
-"""GPU evidence: which kernel sources the tests on a CUDA device were last passed with."""
+"""Records of the tests that are run by hand: on a CUDA device, and on the paper's corpora."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from pathlib import Path
 
 import unroll.cells
 import unroll.kernels
 from unroll import plugins
+from unroll.version import VERSION
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "results" / "gpu" / "kernels.json"
+DATA_RECORD = ROOT / "results" / "data" / "tests.json"
 
 
 def source_hashes() -> dict[str, str]:
@@ -31,3 +34,11 @@ def stale_kernels() -> list[str]:
     """Kernels whose source is not the one that the record was made with."""
     recorded = json.loads(RECORD.read_text())["kernels"] if RECORD.exists() else {}
     return [name for name, digest in source_hashes().items() if recorded.get(name) != digest]
+
+
+def record_data_tests(folder: Path, names: list[str]) -> None:
+    """Which tests passed on which files."""
+    corpora = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.txt"))}
+    record = {"unroll": VERSION, "python": platform.python_version(), "corpora": corpora, "passed": sorted(names)}
+    DATA_RECORD.parent.mkdir(parents=True, exist_ok=True)
+    DATA_RECORD.write_text(json.dumps(record, indent=1) + "\n")

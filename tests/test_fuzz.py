@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import TINY, tiny_run, unroll
+from watched import Watched, check_answers
 
 pytestmark = pytest.mark.slow
 
@@ -43,20 +44,28 @@ def check_answered(*arguments: object) -> int:
     return result.code
 
 
+TEXTS = {
+    "prose": ("Mutating a text should never break what reads it: ä ö å € 漢字.\n" * 8).encode(),
+    "notes": b"60 64 67 72 60 64 67\n" * 20,
+    "ids": b"8812 77 1299 60 7 31337\n" * 20,
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_500_mutated_texts_are_read_or_refused_in_words(kind: str) -> None:
+    generator, worker = random.Random(0), Watched("text")
+    answers = check_answers(worker, (mutated(TEXTS[kind], generator) for _ in range(500)))
+    worker.stop()
+    assert min(answers["read"], answers["refused"]) > 20, f"both answers must really occur: {answers}"
+
+
 def test_mutated_texts_are_trained_on_or_refused_in_words(tmp_path: Path) -> None:
-    generator, codes = random.Random(0), []
-    original = ("Mutating a text should never break what reads it: ä ö å € 漢字.\n" * 8).encode()
-    for place in range(500):
+    generator, codes = random.Random(4), []
+    for place in range(50):
         corpus = tmp_path / "corpus.txt"
-        corpus.write_bytes(mutated(original, generator))
-        train = place % 10 == 0
-        command = (
-            ["train", corpus, "--batches", 1, "--out", tmp_path / f"run{place}", *TINY]
-            if train
-            else ["data", "info", corpus]
-        )
-        codes.append(check_answered(*command))
-    assert 50 < sum(code == 0 for code in codes) < 450, "both answers must really occur"
+        corpus.write_bytes(mutated(TEXTS["prose"], generator))
+        codes.append(check_answered("train", corpus, "--batches", 1, "--out", tmp_path / f"run{place}", *TINY))
+    assert 5 < sum(code == 0 for code in codes) < 45, "both answers must really occur"
 
 
 def test_mutated_configurations_are_read_or_refused_in_words(tmp_path: Path) -> None:
