@@ -59,10 +59,15 @@ def test_a_corpus_that_is_not_what_it_seems_is_named(train, content: bytes, word
 
 def test_a_corpus_shorter_than_a_batch_needs_says_all_that_it_needs(train) -> None:
     check_refused(
-        train(TEXT[:300], "--k2", 100), "4 rows of k2 + 1 = 101 tokens need a train set of 404 tokens", "270", "has 30"
+        train(TEXT[:300], "--k2", 100),
+        "4 rows of windows of k2 + 1 = 101 tokens need a train set of 401 tokens",
+        "270",
+        "has 30",
     )
     check_refused(
-        train(TEXT[:600], "--rows", 64), "64 rows of k2 + 1 = 11 tokens need a train set of 704 tokens", "540"
+        train(TEXT[:600], "--rows", 64),
+        "64 rows of windows of k2 + 1 = 11 tokens need a train set of 641 tokens",
+        "540",
     )
 
 
@@ -123,7 +128,11 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--device", "abacus"], ["device must be auto, cpu, cuda or cuda:N"]),
         (["--kernel", "magic"], ["kernel must be one of"]),
         (["--seed", -1], ["seed must be between 0 and"]),
-        (["--test-tokens", 50], ["more than k2 = 100", "--test-tokens"]),
+        (["--test-tokens", 50], ["test_tokens must be more than k2 = 100. Got 50"]),
+        (["--save-every", 0], ["save_every must be at least 1"]),
+        (["--train", "multi-loss,k3=2,k3=3"], ["k3 more than once"]),
+        (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
+        (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),
     ],
 )
 def test_an_option_out_of_range_names_field_value_and_range(
@@ -182,6 +191,34 @@ def test_resume_with_another_corpus_shows_the_difference_and_refuses(run: Path, 
     text = (unfinished / "run.toml").read_text()
     (unfinished / "run.toml").write_text(text.replace(str(run.parent / "corpus.txt"), str(other)))
     check_refused(unroll("train", "--resume", unfinished), "is not the corpus", "4,000 tokens", "3,000")
+
+
+def test_a_run_that_has_ended_is_no_mistake_but_a_contradiction_is(run: Path) -> None:
+    result = unroll("train", "--resume", run, "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["state"] == "finished"
+    check_refused(unroll("train", "--resume", run, "--hidden", 99), "hidden is 8 in this run; got 99")
+    check_refused(unroll("train", "--resume", run, "--k1", 77), "--resume needs nothing else")
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    check_refused(unroll("data", "info", "/proc/self/mem"), "/proc/self/mem cannot be read")
+
+
+def test_a_name_that_hides_a_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copy").write_text("mine")
+    assert "for your own file write ./copy" in unroll("data", "info", "copy").err
+    assert json.loads(unroll("data", "info", "./copy", "--json").out)["tokens"] == 4
+
+
+def test_a_file_of_samples_is_never_written_over(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "drawn.txt"
+    assert unroll("sample", run, "--prompt", "abc", "--length", 5, "--out", out).code == 0
+    before = out.read_bytes()
+    check_refused(unroll("sample", run, "--prompt", "abc", "--length", 5, "--seed", 2, "--out", out), "exists")
+    assert out.read_bytes() == before
+    check_refused(unroll("sample", run, "--prompt", "abc", "--out", tmp_path / "no" / "where.txt"), "is no folder")
 
 
 def test_what_is_no_run_is_said(tmp_path: Path, run: Path) -> None:

@@ -196,6 +196,7 @@ def test_each_run_of_a_fleet_reads_its_own_text_at_its_own_pace() -> None:
 def test_a_train_set_too_small_for_its_rows_is_refused_with_the_numbers() -> None:
     Schedule(tiny(rows=4, k2=9), 40)
     with pytest.raises(
-        CorpusError, match=r"4 rows of k2 \+ 1 = 10 tokens need a train set of 40 tokens; this one has 35"
+        CorpusError, match=r"4 rows of windows of k2 \+ 1 = 10 tokens need a train set of 37 tokens; this one has 35"
     ):
         Schedule(tiny(rows=4, k2=9), 35)
+    assert Schedule(tiny(rows=4, k2=9), 37).batches_an_epoch == 1, "what the message asks for is enough"

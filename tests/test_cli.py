@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,14 +103,19 @@ def test_a_carried_run_stores_its_last_states_and_a_zero_first_state(tmp_path: P
     assert weights["carried.0.h"].shape == weights["carried.0.c"].shape == (4, 8)
     assert weights["carried.0.h"].abs().sum() > 0
     assert not weights["layers.0.h0"].any()
-    result = unroll("eval", tmp_path / "run", "--start", "carried", "--json")
-    assert len(json.loads(result.out)["rows"]) == 4
+    shown = json.loads(unroll("eval", tmp_path / "run", "--start", "carried", "--json").out)
+    assert len(shown["rows"]) == 4
+    assert shown["range"] == [min(shown["rows"]), max(shown["rows"])]
+    assert shown["range"][0] <= shown["perplexity"]["progressive"] <= shown["range"][1]
+    refused = unroll("eval", tmp_path / "run", "--start", "carried", "--sample", "windowed")
+    assert refused.code == 2
+    assert "is for progressive" in refused.err
 
 
 def test_eval_reports_both_procedures_the_schemes_own_first(run: Path) -> None:
     lines = unroll("eval", run).out.splitlines()
     assert lines[0].startswith("corpus: multi-loss training, windowed sampling (the paper's scheme 1)")
-    assert [line.split()[0] for line in lines[1:]] == ["procedure", "windowed", "progressive"]
+    assert [line.split()[0] for line in lines[1:]] == ["its", "procedure", "windowed", "progressive"]
 
 
 def test_eval_json_is_one_object_that_agrees_with_python(run: Path) -> None:
@@ -129,6 +135,36 @@ def test_eval_splits_the_runs_own_corpus_and_takes_another_whole(run: Path) -> N
     other = run.parent / "other.txt"
     other.write_text("abcd" * 100)
     assert json.loads(unroll("eval", run, "--json", "--corpus", other).out)["tokens"] == 390
+
+
+def test_a_folder_corpus_named_to_eval_is_read_as_in_training(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("abcdefgh" * 400)
+    (folder / "b.md").write_text("other symbols: é" * 100)
+    assert unroll("train", folder, "--ext", ".txt", "--batches", 2, "--out", tmp_path / "run", *TINY).code == 0
+    own = unroll("eval", tmp_path / "run", "--json")
+    assert unroll("eval", tmp_path / "run", "--json", "--corpus", folder).out == own.out
+    assert "its test set" in unroll("eval", tmp_path / "run", "--corpus", folder).out
+
+
+def test_a_first_word_of_a_prompt_is_found_with_the_space_before_it(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("so the cat and the dog saw the bird " * 100)
+    options = ["--kind", "words", "--batches", 2, "--out", tmp_path / "run", *TINY]
+    assert unroll("train", tmp_path / "words.txt", *options).code == 0
+    assert unroll("sample", tmp_path / "run", "--prompt", "the cat", "--length", 5).code == 0
+    refused = unroll("sample", tmp_path / "run", "--prompt", "the horse")
+    assert "' horse'" in refused.err
+
+
+def test_output_that_nobody_reads_on_ends_quietly_and_a_full_disk_is_said(run: Path) -> None:
+    command = f"{sys.executable} -m unroll sample '{run}' --prompt abc --length 3000"
+    cut = subprocess.run(f"{command} | head -c 20", shell=True, capture_output=True, text=True, check=True)
+    assert (len(cut.stdout), cut.stderr) == (20, "")
+    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, check=False)
+    assert full.returncode == 1
+    assert full.stderr.startswith("unroll: No space left on device")
+    assert "Traceback" not in full.stderr
 
 
 def test_sample_json_gives_text_tokens_and_logprobs_and_the_seed_decides(run: Path) -> None:
@@ -224,3 +260,43 @@ def test_python_m_unroll_works_from_an_uninstalled_checkout(tmp_path: Path) -> N
         [sys.executable, "-m", "unroll", "--version"], cwd=source, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == f"unroll {package.__version__}"
+
+
+def test_a_run_that_another_process_trains_is_left_as_it_is(tmp_path: Path) -> None:
+    from unroll.run import RunFolder
+
+    run = tiny_run(tmp_path)
+    (run / "status.json").write_text('{"state": "interrupted", "batch": 5}')
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with RunFolder(run).locked():
+        refused = unroll("train", "--resume", run, "--batches", 999)
+    assert refused.code == 2
+    assert "Another process is training" in refused.err
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_the_live_panel_shows_any_name_and_any_kind_of_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    from unroll.cli import display
+    from unroll.corpus import Corpus
+    from unroll.experiment import Experiment
+    from unroll.scheme import Scheme
+    from unroll.training import train_fleet
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    corpus = Corpus.from_text("60 62 64 65 67\n" * 200, kind="notes")
+    shape = {"hidden": 8, "dense": 12, "rows": 4, "threads": 1, "batches": 3}
+    # k1 above k2 brings a note, and the folder's name would be markup if anything read it so.
+    experiment = Experiment(scheme=Scheme(k1=12, k2=10), **shape)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    display.watch(train_fleet([experiment], [corpus], [tmp_path / "[/b] run"]), corpus, quiet=False)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "3 / 3 batches" in shown
+    assert "note: k1 = 12 is above k2 = 10" in shown
+    sample = shown[shown.rindex("sample  ") :]
+    assert " 6" in sample, "notes are shown with the spaces between them"

@@ -214,3 +214,9 @@ def test_unigram_and_bigram_perplexity_equal_a_plain_count() -> None:
     bigram = math.exp(-sum(map(math.log, conditional)) / len(conditional))
     assert corpus.unigram_perplexity() == pytest.approx(unigram, rel=1e-12)
     assert corpus.bigram_perplexity() == pytest.approx(bigram, rel=1e-12)
+
+
+def test_bytes_are_one_token_each_the_mark_included(tmp_path: Path) -> None:
+    content = codecs.BOM_UTF8 + b"text\x00\xff"
+    corpus = Corpus.open(written(tmp_path, content), kind="bytes")
+    assert corpus.vocabulary.render(corpus.ids) == content

@@ -29,7 +29,7 @@ def schemes(draw: st.DrawFn) -> Scheme:
     return Scheme(
         loss=draw(st.sampled_from(plugins.names("unroll.loss_weights"))),
         state=state,
-        sample=draw(st.sampled_from(plugins.names("unroll.samplers"))),
+        sample=draw(st.sampled_from(["windowed", "progressive"])),
         k1=draw(st.integers(1, 300)),
         k2=k2,
         k3=draw(st.none() | st.integers(1, k2)),
@@ -275,3 +275,32 @@ def test_what_is_allowed_but_should_be_known_is_said() -> None:
     never = Scheme(state="carried", reset="never")
     assert "--rotation continue" in Experiment(scheme=never).warnings[0]
     assert Experiment(scheme=never, rotation="continue").warnings == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hidden", "8"),
+        ("layers", 1.5),
+        ("seed", True),
+        ("scheme", 1),
+        ("dropout", None),
+        ("ext", [".c"]),
+        ("ext", (1,)),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{field} must be .*Got"):
+        Experiment(**{field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [("k3", 2.5), ("reset", None), ("k1", "5")])
+def test_a_scheme_of_another_type_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        Scheme(state="carried", **{field: value})
+
+
+def test_two_names_of_one_encoding_and_weights_that_sum_to_one_are_one_training() -> None:
+    assert Experiment(encoding="utf8").identity == Experiment(encoding="UTF-8").identity
+    normalised = Experiment(scheme=Scheme(normalise=True))
+    assert normalised.identity == Experiment().identity

@@ -6,24 +6,47 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; what was raised on purpose becomes one message and an exit code, never a traceback."""
-    from unroll.cli import app
-    from unroll.errors import InputError, UnrollError
-
+    """Run the command line; what goes wrong becomes one message and an exit code, never a traceback."""
     try:
-        app()
-    except UnrollError as error:
-        problems = error.problems if isinstance(error, InputError) else (str(error),)
-        for problem in problems:
-            print(f"unroll: {problem}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        from unroll.cli import app
+
+        # The framework hands its own exits and mistakes over instead of ending the process itself.
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:
+            _quit()
+        sys.exit(code if isinstance(code, int) else 0)
     except KeyboardInterrupt:
-        print("unroll: quit at once; what was saved before is intact.", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (as `head` does). Python would complain once more while it shuts down.
-        sys.stderr.close()
-        sys.exit(0)
+        _quit()
+    except OSError as error:
+        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
+    except Exception as error:
+        _exit(error)
+
+
+INTERRUPTED = 130
+
+
+def _exit(error: Exception) -> None:
+    """Our exceptions and the framework's know their exit code; anything else is a bug and is shown whole."""
+    code = getattr(error, "exit_code", None)
+    if code is None:
+        raise error
+    if hasattr(error, "show"):
+        error.show()
+    else:
+        for problem in getattr(error, "problems", (str(error),)):
+            _say(problem)
+    sys.exit(code)
+
+
+def _quit() -> None:
+    _say("quit at once; what was saved before is intact.")
+    sys.exit(INTERRUPTED)
+
+
+def _say(message: str) -> None:
+    print(f"unroll: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ class Schedule:
         # The last row's window must end inside the train set: start + i·k1 + k2 + 1 <= N.
         room = train - int(self.row_starts[-1]) - (scheme.k2 + 1)
         if room < 0:
-            needed = rows * (scheme.k2 + 1)
+            needed = rows * scheme.k2 + 1
             raise CorpusError(
-                f"{rows} rows of k2 + 1 = {scheme.k2 + 1} tokens need a train set of {needed:,} tokens; "
+                f"{rows} rows of windows of k2 + 1 = {scheme.k2 + 1} tokens need a train set of {needed:,} tokens; "
                 f"this one has {train:,}. Lower --k2 or --rows, or bring more text."
             )
         self.batches_an_epoch = room // scheme.k1 + 1

@@ -60,6 +60,7 @@ class Bookkeeping:
         self.evaluated = [0] * len(folders)  # the last batch with a line in metrics.jsonl
         self.done = [False] * len(folders)
         self.seconds = self.evaluating = 0.0
+        self.loss: float | None = None  # of the first run, when the device was last looked at
         self.saved_at, self.save_cost, self.saved_batch = time.perf_counter(), 0.0, 0
         self.tests = [_test_ids(e, c, learner.model.device) for e, c in zip(self.experiments, corpora, strict=True)]
 
@@ -70,7 +71,7 @@ class Bookkeeping:
 
     def event(self, kind: type[Happening], **facts: Any) -> Happening:
         """An event that carries the clocks."""
-        return kind(self.learner, self.seconds, self.evaluating, **facts)
+        return kind(self.learner, self.seconds, self.evaluating, self.loss, **facts)
 
     def start(self, resume: bool) -> Iterator[Event]:
         """Say what should be known; with `resume`, put every run back to where it was."""
@@ -134,20 +135,32 @@ class Bookkeeping:
         """One batch, on the clock."""
         began = time.perf_counter()
         self.learner.step()
-        if self.learner.count % LOOK == 0 or self.learner.model.device.type == "cpu":
-            devices.wait(self.learner.model.device)
+        self.seconds += (time.perf_counter() - began) / len(self.folders)
+        if self._looks():
+            self._settle()
+
+    def _looks(self) -> bool:
+        """Whether to look at what is on the device: always where that costs nothing, else now and then."""
+        return self.learner.count % LOOK == 0 or self.learner.model.device.type == "cpu"
+
+    def _settle(self) -> None:
+        """Let the device finish what it was given, on the clock: queued training is training."""
+        began = time.perf_counter()
+        devices.wait(self.learner.model.device)
+        self.loss = self.learner.recent_loss(0)
         self.seconds += (time.perf_counter() - began) / len(self.folders)
 
     def evaluate_due(self) -> Iterator[Event]:
         """Evaluate the runs that have reached a point of the grid; end those that diverged or are through."""
         count = self.learner.count
-        look = count % LOOK == 0 or self.learner.model.device.type == "cpu"
+        look = self._looks()
         for m in range(len(self.folders)):
             if self.done[m]:
                 continue
             points = self.points[m]
             due = points[bisect_left(points, self.evaluated[m] + 1)] if self.evaluated[m] < points[-1] else None
             if count == due or look:
+                self._settle()
                 stopped = self.learner.stopped(m)
                 if stopped:
                     yield self._end(m, stopped)
@@ -200,7 +213,7 @@ class Bookkeeping:
 
     def save(self, state: str) -> None:
         """A checkpoint of every run that goes on."""
-        devices.wait(self.learner.model.device)
+        self._settle()
         began = time.perf_counter()
         for m, folder in enumerate(self.folders):
             if not self.done[m]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PARTIAL = ".partial"
+PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 _BLANK = "0" * 64
 
 
@@ -90,7 +91,7 @@ def unseal(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    if path.suffix in (".pt", ".pth", ".bin", ".pkl", ".ckpt"):
+    if path.suffix in PICKLES:
         raise RunError(f"{path} is a pickle, which can run code when it is opened; it is not loaded.")
     try:
         content = path.read_bytes()

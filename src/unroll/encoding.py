@@ -59,7 +59,7 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
         found = _cached(folder, index)
         if found:
             return found
-    hashed = _Hashed(source, encoding)
+    hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
     counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
         raise CorpusError(f"{source.where or source.title} is empty: there is nothing to train on.")
@@ -88,8 +88,8 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
 class _Hashed:
     """The source's pieces, without their mark, hashed and looked at as they pass by."""
 
-    def __init__(self, source: Source, encoding: str) -> None:
-        self.source, self.utf8 = source, _is_utf8(encoding)
+    def __init__(self, source: Source, marked: bool) -> None:
+        self.source, self.marked = source, marked  # whether a mark at the start would be no text
         self.windows_ends = self.marks = 0
         self.sha256 = self.blob = ""
 
@@ -117,7 +117,7 @@ class _Hashed:
             yield self._unmarked(piece) if place == 0 else piece
 
     def _unmarked(self, first: bytes) -> bytes:
-        if self.utf8 and first.startswith(codecs.BOM_UTF8):
+        if self.marked and first.startswith(codecs.BOM_UTF8):
             self.marks = 1
             return first.removeprefix(codecs.BOM_UTF8)
         return first

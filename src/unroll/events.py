@@ -10,11 +10,12 @@ from unroll.learner import Learner
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened after `batch` batches."""
+    """Something happened after `learner.count` batches."""
 
     learner: Learner
     seconds: float  # of training so far, a run
     evaluating: float  # seconds spent on evaluation so far
+    loss: float | None  # of the first run since its last evaluation, when the device was last looked at
 
 
 @dataclass(frozen=True)

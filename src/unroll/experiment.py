@@ -6,11 +6,13 @@ training sees is hashed into `identity`: two experiments with the same identity 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import math
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -113,6 +115,8 @@ class Experiment:
             seen |= {"peepholes": "off", "forget_bias": 0.0}
         if self.shuffle:
             seen["rotation"] = None
+        with suppress(LookupError):  # utf8 and utf-8 are one encoding
+            seen["encoding"] = codecs.lookup(self.encoding).name
         s = self.scheme
         reset = s.reset if s.carries else None
         seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
@@ -135,24 +139,34 @@ class Experiment:
         return found
 
 
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a field's type; True is no number here, though it is one to Python."""
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    return isinstance(value, hint) and (type(value) is not bool or hint is bool)
+
+
 def problems(experiment: Experiment) -> list[str]:
     """Everything that is wrong with an experiment, in words."""
-    found = [
-        plugins.problem("unroll.tokens", experiment.kind, "kind") if experiment.kind != "auto" else None,
-        plugins.problem("unroll.cells", experiment.cell, "cell"),
-        plugins.problem("unroll.optimisers", experiment.optimiser, "optimiser"),
-    ]
-    if experiment.kernel != "auto":
-        found.append(plugins.problem("unroll.kernels", experiment.kernel, "kernel"))
+    found: list[str | None] = []
+    hints = get_type_hints(Experiment)
+    right = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
+    for name, value in list(right.items()):
+        if not fits(value, hints[name]):
+            found.append(f"{name} must be {getattr(hints[name], '__name__', hints[name])}. Got {value!r}.")
+            del right[name]
+    for name, package in (("kind", "tokens"), ("cell", "cells"), ("optimiser", "optimisers"), ("kernel", "kernels")):
+        if name in right and not (right[name] == "auto" and name in ("kind", "kernel")):
+            found.append(plugins.problem(f"unroll.{package}", right[name], name))
     for setting in fields(experiment):
-        check, value = setting.metadata.get("check"), getattr(experiment, setting.name)
+        check, value = setting.metadata.get("check"), right.get(setting.name)
         if check and value is not None and not check[0](value):
             table, option = setting.metadata["table"], setting.name.replace("_", "-")
             found.append(
                 f"{setting.name} must be {check[1]}. Got {value}. "
                 f"Set --{option}, or {setting.name} under [{table}] in run.toml."
             )
-    if experiment.shuffle and experiment.scheme.carries:
+    if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     return [problem for problem in found if problem]
 
@@ -220,11 +234,9 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
                 wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
                 continue
             name, hint = known[table][key]
-            if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
-                value, hint = tuple(value), tuple
+            value = tuple(value) if get_origin(hint) is tuple and isinstance(value, list) else value
             value = float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
-            # bool is an int to Python, but `layers = true` is no number to a person.
-            if isinstance(value, hint) and (type(value) is not bool or hint is bool):
+            if fits(value, hint):
                 found["scheme" if table == "scheme" else "rest"][name] = value
             else:
                 expected = getattr(hint, "__name__", str(hint))

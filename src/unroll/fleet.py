@@ -7,6 +7,7 @@ from typing import Any
 
 from unroll.errors import ConfigurationError
 from unroll.experiment import Experiment
+from unroll.model import PAD
 
 MOST_PADDING = 1.25  # of the smallest vocabulary
 
@@ -30,8 +31,8 @@ def why_not(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> l
     gaps = {e.scheme.gap for e in experiments if e.scheme.carries}
     if len(gaps) > 1:
         found.append(f"Carried runs of one fleet share the gap max(0, k1 − k2): here are {sorted(gaps)}.")
-    padded = -(-max(vocabularies) // 16) * 16
-    if len(set(vocabularies)) > 1 and padded > MOST_PADDING * max(min(vocabularies), 16):
+    padded = -(-max(vocabularies) // PAD) * PAD
+    if len(set(vocabularies)) > 1 and padded > MOST_PADDING * max(min(vocabularies), PAD):
         found.append(
             f"Vocabularies of {min(vocabularies)} and {max(vocabularies)} would be padded too far to share a fleet."
         )

@@ -29,7 +29,7 @@ def generate(
     with torch.inference_mode():
         memory = sampler.begin(model, k2, len(prompts_BN))
         # A window holds k2 tokens: of a longer prompt only the last k2 could matter to it.
-        start = max(0, prompts_BN.shape[1] - k2) if procedure.startswith("windowed") else 0
+        start = max(0, prompts_BN.shape[1] - k2) if samplers.forgets(procedure) else 0
         for ids_B in prompts_BN[:, start:].T:
             h_BH, memory = sampler.read(model, memory, ids_B)
     step = 0

@@ -73,7 +73,7 @@ class Learner:
     def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
         going_M = (self.stopped_M == 0) & (self.last_M > self.count)
-        # A sum of magnitudes is finite only if every element is; an overflow of the sum would stop a run as well.
+        # The largest magnitude is finite only if every element is: a NaN is larger than everything here.
         finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
         reason_M = torch.where(torch.isfinite(loss_M), torch.where(finite_M, 0, 2), 1)
         bad_M = going_M & (reason_M > 0)

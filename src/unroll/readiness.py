@@ -38,12 +38,13 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
     for experiment, corpus in zip(experiments, corpora, strict=True):
         split, k2 = corpus.split(experiment.split_seed), experiment.scheme.k2
         test = min(split.test, experiment.test_tokens or split.test)
-        if test <= k2:
+        if split.test <= k2:
             wrong.append(
-                f"The test set needs more than k2 = {k2} tokens and has {test}: a corpus needs at least "
-                f"{10 * (k2 + 1):,} tokens, this one has {corpus.tokens:,}. Lower --k2, raise "
-                "--test-tokens, or bring more text."
+                f"The test set needs more than k2 = {k2} tokens and has {split.test}: a corpus needs at least "
+                f"{10 * (k2 + 1):,} tokens, this one has {corpus.tokens:,}. Lower --k2, or bring more text."
             )
+        elif test <= k2:
+            wrong.append(f"test_tokens must be more than k2 = {k2}. Got {test}. Raise --test-tokens, or lower --k2.")
         try:
             Schedule(experiment, split.train)
         except CorpusError as error:
@@ -70,7 +71,7 @@ def resume(
         experiment,
         batches=batches or experiment.batches,
         device=device or experiment.device,
-        threads=threads or experiment.threads,
+        threads=experiment.threads if threads is None else threads,
     )
     if changed.device.startswith("cuda") and not torch.cuda.is_available():
         changed = replace(changed, device="cpu")

@@ -204,12 +204,17 @@ class RunFolder:
         except ImportError:  # not on this platform: nothing to hold it with
             yield
             return
-        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            handle = os.open(self.path, os.O_RDONLY)
+        except OSError:
+            raise RunError(f"{self.path} is no run folder. Give the folder that `unroll train --out` made.") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
         except BlockingIOError:
+            os.close(handle)
             raise RunError(f"Another process is training {self.path}. Wait for it, or choose another folder.") from None
+        try:
+            yield
         finally:
             os.close(handle)
 
@@ -233,4 +238,4 @@ class RunFolder:
             raise RunError(f"{path} cannot be read: {error}.") from None
 
     def _pickle(self) -> bool:
-        return self.path.suffix in (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+        return self.path.suffix in durable.PICKLES

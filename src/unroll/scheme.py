@@ -18,6 +18,7 @@ from that distribution; perplexity scores the true token with it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +72,7 @@ class Scheme:
     def weights(self) -> tuple[float, ...]:
         """The loss weights of the K scored positions, first to last."""
         weights: tuple[float, ...] = plugins.load("unroll.loss_weights", self.loss).weights(self.k2, self.scored)
-        total = sum(weights)
+        total = math.fsum(weights)  # exactly rounded: weights that sum to 1 stay what they were
         return tuple(w / total for w in weights) if self.normalise else weights
 
     @property
@@ -136,7 +137,9 @@ def parse_training(text: str) -> dict[str, Any]:
     for item in keys:
         key, _, value = item.partition("=")
         try:
-            if key == "k3":
+            if [other.partition("=")[0] for other in keys].count(key) > 1:
+                wrong.append(f"--train names {key} more than once.")
+            elif key == "k3":
                 fields["k3"] = int(value)
             elif key == "decay" and value in DECAYS:
                 # Single-loss scores one position, decayed or not: its K must survive the change of weighting.
@@ -147,6 +150,8 @@ def parse_training(text: str) -> dict[str, Any]:
                 fields["reset"] = value if value in ("epoch", "never") else float(value)
             elif key == "decay":
                 wrong.append(f"decay must be linear or exponential. Got {value!r}.{did_you_mean(value, DECAYS)}")
+            elif key == "normalise":
+                wrong.append(f"normalise stands alone, or is true or false. Got {value!r}.")
             else:
                 known = ("k3", "decay", "normalise", "reset")
                 wrong.append(f"--train knows the keys {', '.join(known)}. Got {item!r}.{did_you_mean(key, known)}")
@@ -164,18 +169,20 @@ def problems(scheme: Scheme) -> list[str]:
         plugins.problem("unroll.state_origins", scheme.state, "state"),
         plugins.problem("unroll.samplers", scheme.sample, "sample"),
     ]
+    if scheme.sample == "windowed-naive":
+        found.append("windowed-naive is windowed, computed as the paper did: train for windowed, sample with it.")
     for name in ("k1", "k2"):
         value = getattr(scheme, name)
         if not isinstance(value, int) or value < 1:
             found.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
-    if scheme.k3 is not None and not 1 <= scheme.k3 <= max(scheme.k2, 1):
+    if scheme.k3 is not None and not (isinstance(scheme.k3, int) and 1 <= scheme.k3 <= max(scheme.k2, 1)):
         found.append(
             f"k3 must be between 1 and k2 = {scheme.k2}. Got {scheme.k3}. Set it as in --train multi-loss,k3=10."
         )
     if isinstance(scheme.reset, str):
         if scheme.reset not in ("epoch", "never"):
             found.append(f"reset must be {RESETS}. Got {scheme.reset!r}.")
-    elif not 0 < scheme.reset <= 1:
+    elif not (isinstance(scheme.reset, float | int) and 0 < scheme.reset <= 1):
         found.append(f"reset must be {RESETS}. Got {scheme.reset}.")
     if not any(found[:2]) and scheme.reset != "epoch" and not scheme.carries:
         found.append(f"reset = {scheme.reset} needs a carried state. Use --train conditional,reset={scheme.reset}.")

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unroll import fetching, midi
@@ -18,7 +18,6 @@ from unroll.errors import CorpusError, did_you_mean
 PIECE = 1 << 22  # bytes read at a time
 WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
 _ABOVE_ASCII = bytes(range(128, 256))
-_MIDI = (".mid", ".midi", ".kar")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,15 @@ class Source:
 
 def find(source: str, choice: Choice) -> Source:
     """The source behind a path, a folder or a name that `unroll data list` shows."""
-    path = Path(source)
+    found = _named(source, choice)
+    if found is None:
+        return _at(source, Path(source), choice)
+    if Path(source).exists():
+        found = replace(found, notes=(f"{source} is the data set of that name; for your own file write ./{source}.",))
+    return found
+
+
+def _named(source: str, choice: Choice) -> Source | None:
     if source in DATASETS:
         files, content = DATASETS[source].files(), DATASETS[source].content
         if files:
@@ -63,20 +70,24 @@ def find(source: str, choice: Choice) -> Source:
             )
         title = f"{source} ({'the paper’s file' if installed.paper else 'reconstruction'})"
         return _files(source, title, [installed.path], choice, single=True)
+    return None
+
+
+def _at(source: str, path: Path, choice: Choice) -> Source:
     where = str(path.resolve())
-    if path.suffix.lower() in _MIDI and path.is_file():
+    if path.suffix.lower() in midi.SUFFIXES and path.is_file():
         return _music(where, path)
     if path.is_dir():
         chosen, skipped = _walk(path, choice)
-        if not chosen and any(p.suffix.lower() in _MIDI for p in path.rglob("*")):
+        if not chosen and any(p.suffix.lower() in midi.SUFFIXES for p in path.rglob("*")):
             return _music(where, path)
         if not chosen:
-            raise CorpusError(f"{path} has no text in it ({skipped} files that are not text were skipped).")
+            asked = f" that --ext {' '.join(choice.ext)} and --exclude leave" if choice.ext or choice.exclude else ""
+            raise CorpusError(f"{path} has no text in it{asked} ({skipped} files that are not text were skipped).")
         note = (
             f"{len(chosen):,} text files read; {skipped:,} files skipped because they are not {choice.encoding} text."
         )
-        found = _files(where, path.resolve().name, chosen, choice, single=False)
-        return Source(found.where, found.title, found.size, found.pieces, found.fingerprint, notes=(note,))
+        return replace(_files(where, path.resolve().name, chosen, choice, single=False), notes=(note,))
     if path.is_file():
         return _files(where, path.stem, [path], choice, single=True)
     raise CorpusError(
@@ -92,22 +103,29 @@ def _files(where: str, title: str, paths: Sequence[Path], choice: Choice, single
 
     def pieces() -> Iterator[bytes]:
         for path in paths:
-            with open(path, "rb") as file:
-                first = True
-                while piece := file.read(PIECE):
-                    # The mark at the start of a file is no text; that of a single file is told as well.
-                    if first and not single:
-                        piece = piece.removeprefix(codecs.BOM_UTF8)
-                    first = False
-                    yield piece.translate(None, _ABOVE_ASCII) if choice.ascii else piece
+            for place, piece in enumerate(_read(path)):
+                # The mark at the start of a file is no text; that of a single file is told as well.
+                if place == 0 and not single:
+                    piece = piece.removeprefix(codecs.BOM_UTF8)
+                yield piece.translate(None, _ABOVE_ASCII) if choice.ascii else piece
 
     return Source(where, title, sum(s.st_size for s in stats), pieces, fingerprint, single=single)
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE):
+                yield piece
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def _music(where: str, path: Path) -> Source:
     found = midi.read_folder(path)
     content = found.text.encode()
-    return Source(where, path.stem, len(content), lambda: iter((content,)), kind="notes", notes=tuple(found.table()))
+    table = ", ".join(" ".join(line.split()) for line in found.table())
+    return Source(where, path.stem, len(content), lambda: iter((content,)), kind="notes", notes=(table,))
 
 
 def _walk(folder: Path, choice: Choice) -> tuple[list[Path], int]:

@@ -17,7 +17,7 @@ from unroll.corpus import Corpus
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
 from unroll.evaluation import Perplexity, perplexities, token_nll
-from unroll.experiment import Experiment
+from unroll.experiment import SEEDS, Experiment
 from unroll.generation import generate
 from unroll.initialisation import parameter_shapes
 from unroll.kernels import AUTO, States
@@ -111,7 +111,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
 def perplexity(
     run: Run,
     sample: str | None = None,
-    corpus: Corpus | str | None = None,
+    corpus: Corpus | str | Path | None = None,
     start: str = "first",
     test_tokens: int | None = None,
     between: Callable[[], None] = lambda: None,
@@ -127,24 +127,40 @@ def perplexity(
         raise ConfigurationError(
             "--start carried needs a run with a carried state (scheme 4); this one learned its first state."
         )
-    procedure = sample or run.experiment.scheme.sample
-    wrong = plugins.problem("unroll.samplers", procedure, "sample")
-    if wrong:
-        raise ConfigurationError(wrong)
+    procedure = _procedure(run, sample)
+    if start == "carried" and procedure != "progressive":
+        raise ConfigurationError(
+            "--start carried is for progressive: a window begins at the first state by definition."
+        )
+    if test_tokens is not None and test_tokens < 1:
+        raise ConfigurationError(f"test_tokens must be at least 1. Got {test_tokens}.")
     first = run.carried if start == "carried" else None
     ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
     return perplexities(token_nll(run.model, ids, run.experiment.scheme.k2, procedure, first, between))
 
 
-def text_ids(run: Run, corpus: Corpus | str | None) -> np.ndarray[Any, Any]:
+def _procedure(run: Run, sample: str | None) -> str:
+    """The procedure asked for, or the scheme's own."""
+    procedure = sample or run.experiment.scheme.sample
+    wrong = plugins.problem("unroll.samplers", procedure, "sample")
+    if wrong:
+        raise ConfigurationError(wrong)
+    return procedure
+
+
+def text_ids(run: Run, corpus: Corpus | str | Path | None) -> np.ndarray[Any, Any]:
     """The ids to score: the run's own test set, or another corpus whole, read with the run's vocabulary."""
+    text = run.corpus if corpus is None else read_as(run, corpus)
+    ids = text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
+    return run.vocabulary.translate(ids, text.vocabulary)
+
+
+def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
+    """A text, read as the run's own corpus was; but rare symbols that the run knows are kept."""
     e = run.experiment
-    if isinstance(corpus, str):
-        corpus = Corpus.open(corpus, e.kind, e.encoding)
-    if corpus is None:
-        corpus = run.corpus
-    ids = corpus.test_ids(e.split_seed) if corpus.sha256 == e.sha256 else corpus.ids
-    return run.vocabulary.translate(ids, corpus.vocabulary)
+    if isinstance(corpus, Corpus):
+        return corpus
+    return Corpus.open(str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii)
 
 
 def score(run: Run, text: str, sample: str | None = None) -> list[float]:
@@ -152,7 +168,7 @@ def score(run: Run, text: str, sample: str | None = None) -> list[float]:
     ids = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64)).to(run.model.device)
     if len(ids) < 2:
         raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
-    procedure, k2 = sample or run.experiment.scheme.sample, run.experiment.scheme.k2
+    procedure, k2 = _procedure(run, sample), run.experiment.scheme.k2
     # While a text is no longer than k2, a window has read it from its beginning: both procedures are one there.
     short = token_nll(run.model, ids[: k2 + 1], 1, "progressive")
     rest = [token_nll(run.model, ids, k2, procedure)[1:]] if len(ids) > k2 + 1 else []
@@ -184,7 +200,7 @@ def stream(
     problems = []
     if length < 1:
         problems.append(f"length must be at least 1. Got {length}.")
-    if not 0 <= seed < 2**63:
+    if not 0 <= seed < SEEDS:
         problems.append(f"seed must be between 0 and 2^63 − 1. Got {seed}.")
     procedure = sample or run.experiment.scheme.sample
     problems += filter(None, [plugins.problem("unroll.samplers", procedure, "sample")])
@@ -204,9 +220,12 @@ def stream(
 
 def prompt_ids(run: Run, prompt: str) -> np.ndarray[Any, Any]:
     """A prompt's ids; notes may be given by name (C4 E4 G4), by number, or as a MIDI file."""
+    if run.vocabulary.kind == "words" and f" {prompt.split(' ')[0]}" in run.vocabulary.symbols:
+        # A word has the space before it: at the start of a prompt it is meant as it stands inside a text.
+        return run.vocabulary.encode(f" {prompt}")
     if run.vocabulary.kind != "notes":
         return run.vocabulary.encode(prompt)
-    is_file = prompt.lower().endswith((".mid", ".midi", ".kar")) and Path(prompt).is_file()
+    is_file = prompt.lower().endswith(midi.SUFFIXES) and Path(prompt).is_file()
     pitches = midi.read_notes(prompt) if is_file else midi.parse_notes(prompt)
     return run.vocabulary.encode(" ".join(str(pitch) for pitch in pitches))
 

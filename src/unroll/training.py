@@ -58,11 +58,9 @@ def train_fleet(
     experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
     refuse_hopeless(experiments, corpora)
     torch.set_num_threads(experiments[0].threads or 1)
-    folders = _folders(experiments, corpora, outs, resume)
     device = devices.find(experiments[0].device)
     with ExitStack() as held:
-        for folder in folders:
-            held.enter_context(folder.locked())
+        folders = _held(held, experiments, corpora, outs, resume)
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, device, experiments[0].kernel)
         books = Bookkeeping(learner, corpora, folders, watch, save_every)
@@ -81,16 +79,24 @@ def train_fleet(
             raise Interrupted(pressed.number) from None
 
 
-def _folders(
-    experiments: Sequence[Experiment], corpora: Sequence[Corpus], outs: Sequence[str | Path], resume: bool
+def _held(
+    stack: ExitStack,
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    outs: Sequence[str | Path],
+    resume: bool,
 ) -> list[RunFolder]:
-    if resume:
-        folders = [RunFolder(out) for out in outs]
-        for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
+    """The runs' folders, new or old, held by this process; nothing is written to a folder that another one holds."""
+    folders = [RunFolder(out) for out in outs]
+    if not resume:
+        for folder in folders:
+            folder.refuse_occupied()
+    for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
+        if not resume:
+            RunFolder.create(folder.path, experiment, corpus.vocabulary)
+        stack.enter_context(folder.locked())
+        if resume:
             refuse_another(folder, experiment, corpus)
             if folder.experiment != experiment:
                 folder.experiment = experiment
-        return folders
-    for out in outs:
-        RunFolder(out).refuse_occupied()
-    return [RunFolder.create(out, e, c.vocabulary) for out, e, c in zip(outs, experiments, corpora, strict=True)]
+    return folders

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from unroll.cli.bar import Bar
 from unroll.cli.screen import print_json, warn
 from unroll.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
 SHOWN = 120  # symbols of a vocabulary
 
-app = typer.Typer(help="Corpora: list the named ones, look at any.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Corpora: list, look at, fetch, and turn MIDI into notes.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("list")
@@ -66,6 +65,8 @@ def info(
         raise ConfigurationError(wrong)
     text = Corpus.open(corpus, kind, encoding, min_count, tuple(ext or ()), tuple(exclude or ()), ascii)
     split = text.split(split_seed)
+    for note in text.notes:
+        warn(note)
     if json:
         facts = {"tokens": text.tokens, "unique": text.unique, "kind": text.vocabulary.kind, "sha256": text.sha256}
         print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
@@ -74,7 +75,7 @@ def info(
     meant = PAPER.get(text.paper or Path(corpus).stem)
     paper = f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper"
     if meant and not text.paper:
-        paper = f"a reconstruction of the paper's {meant.name}, not its file"
+        paper = f"not the paper's file: as {meant.name} it is a reconstruction"
     beside = f"   (the paper: {{:,}} in {meant.name})" if meant else ""
     rows = {
         "name": text.name,
@@ -91,8 +92,6 @@ def info(
     }
     for name, value in rows.items():
         typer.echo(f"{name:<14}{value}")
-    for note in text.notes:
-        warn(note)
 
 
 @app.command()
@@ -119,33 +118,6 @@ def fetch(
         return
     what = "the paper's file" if found.paper else "a reconstruction: every result will say so"
     typer.echo(f"{found.name}: {found.path} ({what}).")
-
-
-class Bar:
-    """A progress bar on a terminal; silence elsewhere."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.progress: Progress | None = None
-
-    def __call__(self, done: int, total: int | None) -> None:
-        """Show how far it is."""
-        if not sys.stderr.isatty():
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        if self.progress is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-            self.progress = Progress(*columns, console=Console(stderr=True))
-            self.progress.start()
-            self.task = self.progress.add_task(self.title, total=total)
-        self.progress.update(self.task, completed=done, total=total)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        if self.progress is not None:
-            self.progress.stop()
 
 
 @app.command()

@@ -82,6 +82,7 @@ def _plain(events: Iterable[Event]) -> None:
 def _live(events: Iterable[Event], corpus: Corpus) -> None:
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
     console = Console(stderr=True)
     panel = _Panel(corpus)
@@ -89,7 +90,7 @@ def _live(events: Iterable[Event], corpus: Corpus) -> None:
         shown = 0.0
         for event in events:
             if isinstance(event, Warned):
-                console.print(f"[yellow]note:[/] {event.message}")
+                console.print(Text.assemble(("note: ", "yellow"), event.message))
             panel.take(event)
             # Redrawing a line costs more than a small batch: a few times a second is enough for eyes.
             if not isinstance(event, Stepped) or time.perf_counter() - shown > 1 / REFRESH:
@@ -129,8 +130,7 @@ class _Panel:
         top = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=experiment.batches, completed=learner.count, width=40)
         top.add_row(bar, f"{learner.count:,} / {experiment.batches:,} batches", self.speed)
-        loss = learner.recent_loss(0)
-        loss = self.latest["loss"] if loss is None and self.latest else loss
+        loss = self.latest["loss"] if event.loss is None and self.latest else event.loss
         numbers = [f"loss {loss:.4f} nats a token"] if loss is not None else []
         if self.latest:
             share = event.evaluating / max(event.seconds * len(learner.experiments) + event.evaluating, 1e-9)
@@ -147,6 +147,7 @@ class _Panel:
 
     def _draw(self, event: Evaluated) -> str:
         """A line of what the model would write now, under the scheme's own procedure."""
+        import numpy as np
         import torch
 
         from unroll.decoding import Decoding
@@ -160,5 +161,5 @@ class _Panel:
             model, prompt, experiment.scheme.k2, experiment.scheme.sample, Decoding(0.7), [experiment.seed]
         )
         ids = [drawn.ids[0] for drawn, _ in zip(drawing, range(SAMPLE_TOKENS), strict=False)]
-        text = "".join(self.corpus.vocabulary.symbols[i] for i in ids)
+        text = self.corpus.vocabulary.decode(np.array(ids))
         return "".join(c if c.isprintable() else "·" for c in text)

@@ -11,10 +11,11 @@ import typer
 from unroll.cli.screen import duration, print_json, say, warn
 
 if TYPE_CHECKING:
+    from unroll.corpus import Corpus
     from unroll.evaluation import Perplexity
     from unroll.trained import Run
 
-ESTIMATED_TOKENS = 64
+ESTIMATED_TOKENS = 256
 WORTH_SAYING = 60.0  # seconds
 
 
@@ -43,7 +44,7 @@ def evaluate(
     text. The scheme's own procedure comes first. Every token after the first k2 counts.
     """
     from unroll.bookkeeping import PROCEDURES
-    from unroll.trained import load
+    from unroll.trained import load, read_as
 
     loaded = load(run, device)
     for note in loaded.notes:
@@ -52,28 +53,34 @@ def evaluate(
     # Windows begin at the first state by definition: only what runs on can start from a carried one.
     both = (own, *(p for p in PROCEDURES if p != own)) if start == "first" else ("progressive",)
     chosen = (sample,) if sample else both
-    scores = {procedure: _score(loaded, procedure, corpus, start, test_tokens) for procedure in chosen}
-    first = scores[chosen[0]]
+    text = None if corpus is None else read_as(loaded, corpus)
+    own_text = text is None or text.sha256 == loaded.experiment.sha256
+    scores = {procedure: _score(loaded, procedure, text, start, test_tokens) for procedure in chosen}
+    # Of many start states the middle one stands for all; their range is told beside it.
+    middle = {procedure: sorted(score, key=lambda p: p.nats)[len(score) // 2] for procedure, score in scores.items()}
+    first, rows = middle[chosen[0]], [row.perplexity for row in scores[chosen[0]]]
     if json:
         print_json(
             {
-                "perplexity": {procedure: score[0].perplexity for procedure, score in scores.items()},
-                "tokens": first[0].tokens,
-                "bits_per_token": first[0].bits_per_token,
-                **({"rows": [row.perplexity for row in first]} if start == "carried" else {}),
+                "perplexity": {procedure: score.perplexity for procedure, score in middle.items()},
+                "tokens": first.tokens,
+                "bits_per_token": first.bits_per_token,
+                **({"rows": rows, "range": [min(rows), max(rows)]} if start == "carried" else {}),
             }
         )
         return
-    typer.echo(f"{loaded.experiment.title or 'text'}: {loaded.experiment.scheme}")
+    title = loaded.experiment.title or "text"
+    typer.echo(f"{title}: {loaded.experiment.scheme}")
+    typer.echo("its test set" if own_text else f"{corpus}, taken whole")
     typer.echo(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
-    for procedure, score in scores.items():
-        typer.echo(f"{procedure:<14}{score[0].perplexity:>12.4f}{score[0].bits_per_token:>12.4f}{score[0].tokens:>10,}")
-        if len(score) > 1:
-            values = sorted(row.perplexity for row in score)
-            typer.echo(f"  over {len(values)} carried start states: {values[0]:.4f} to {values[-1]:.4f}")
+    for procedure, score in middle.items():
+        typer.echo(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
+    if start == "carried":
+        typer.echo(f"the middle of {len(rows)} carried start states: {min(rows):.4f} to {max(rows):.4f}")
 
 
-def _score(run: Run, procedure: str, corpus: str | None, start: str, test_tokens: int | None) -> list[Perplexity]:
+def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tokens: int | None) -> list[Perplexity]:
+    from unroll import samplers
     from unroll.trained import perplexity, text_ids
 
     k2 = run.experiment.scheme.k2
@@ -81,7 +88,7 @@ def _score(run: Run, procedure: str, corpus: str | None, start: str, test_tokens
     if total > 20 * (k2 + ESTIMATED_TOKENS):
         began = time.perf_counter()
         perplexity(run, procedure, corpus, start, k2 + ESTIMATED_TOKENS)
-        few = k2 + ESTIMATED_TOKENS if procedure == "progressive" else ESTIMATED_TOKENS
+        few = ESTIMATED_TOKENS if samplers.forgets(procedure) else k2 + ESTIMATED_TOKENS
         expected = (time.perf_counter() - began) * total / few
         if expected > WORTH_SAYING:
             say(f"{procedure}: {total:,} tokens, about {duration(expected)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,10 +52,16 @@ def sample(
     import numpy as np
 
     from unroll.decoding import Decoding
-    from unroll.trained import load, stream
+    from unroll.trained import load, prompt_ids, stream
 
     decoding = Decoding(temperature, top_k, top_p)
+    if out and out.exists():
+        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
+    if out and not out.absolute().parent.is_dir():
+        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
     loaded = load(run, device)
+    if out and _is_music(out) and loaded.vocabulary.kind != "notes":
+        raise ConfigurationError(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
     for note in loaded.notes:
         warn(note)
     own = loaded.experiment.scheme.sample
@@ -72,22 +79,30 @@ def sample(
             facts = {"tokens": ids.tolist(), "logprobs": [p for _, p in drawn], "procedure": procedure, "seed": seed}
             print_json({"samples": [{"text": loaded.vocabulary.decode(ids), **facts}]})
         return
+    before: list[int] = []
     if prompt and sys.stdout.isatty():
         typer.secho(visible(prompt), dim=True, nl=False)
-    for text in loaded.vocabulary.written(token for token, _ in drawing):
+        before = prompt_ids(loaded, prompt)[-1:].tolist()
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` has seen enough: end as other commands do
+    for text in loaded.vocabulary.written((token for token, _ in drawing), before):
         typer.echo(visible(text), nl=False)
         sys.stdout.flush()
     typer.echo()
+
+
+def _is_music(path: Path) -> bool:
+    from unroll.midi import SUFFIXES
+
+    return path.suffix.lower() in SUFFIXES
 
 
 def _write(run: Run, ids: Ids, out: Path, tempo: float, note_length: float) -> None:
     """A file that a person can use: text, bytes, or music where notes go to a .mid."""
     from unroll import durable, midi_out
 
-    if out.suffix.lower() not in (".mid", ".midi"):
+    if not _is_music(out):
         durable.write(out, run.vocabulary.render(ids))
         return
-    if run.vocabulary.kind != "notes":
-        raise ConfigurationError(f"--out {out} is for notes; this run's tokens are {run.vocabulary.kind}.")
     lines = run.vocabulary.decode(ids).split("\n")
     midi_out.write_midi([[int(n) for n in line.split()] for line in lines if line.strip()], out, tempo, note_length)

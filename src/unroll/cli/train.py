@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unroll import experiment as experiments
-from unroll.cli.screen import print_json, say, warn
+from unroll.cli.screen import duration, print_json, say, warn
 from unroll.errors import ConfigurationError, Interrupted
 
 if TYPE_CHECKING:
     from unroll.corpus import Corpus
     from unroll.experiment import Experiment
+    from unroll.run import RunFolder
 
 # What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
 _RESUMABLE = {"batches", "device", "threads"}
-
-Whole = Annotated[int | None, typer.Option()]
 
 
 def _option(help: str, *names: str) -> Any:
@@ -30,7 +29,9 @@ def _option(help: str, *names: str) -> Any:
 def train(
     corpus: Annotated[
         str | None,
-        typer.Argument(help="A text file, a folder, or a name that `unroll data list` shows.", show_default=False),
+        typer.Argument(
+            help="A text file, a folder, MIDI, or a name that `unroll data list` shows.", show_default=False
+        ),
     ] = None,
     out: Annotated[Path | None, _option("The run's folder [runs/…, named after the run].")] = None,
     resume: Annotated[
@@ -106,10 +107,15 @@ def train(
     """
     options = {**locals(), "ext": tuple(ext or ()) or None, "exclude": tuple(exclude or ()) or None}
     given = {name: value for name, value in options.items() if value is not None and name in _settings()}
-    if resume is not None and _already_ended(resume, batches):
-        return
+    if save_every is not None and save_every < 1:
+        raise ConfigurationError(
+            f"save_every must be at least 1. Got {save_every}. Leave --save-every out to save by the clock."
+        )
     if resume is not None:
-        experiment, text, folder = _resumed(resume, corpus, given, [scheme, train, sample, k1, k2, out], preset)
+        _refuse_contradictions(resume, corpus, given, [scheme, train, sample, k1, k2, out], preset)
+        if _already_ended(resume, batches, json):
+            return
+        experiment, text, folder = _resumed(resume, given)
     else:
         experiment, text, folder = _new(
             corpus, given, experiments.scheme_options(scheme, train, sample), k1, k2, preset, out
@@ -121,15 +127,23 @@ def train(
     _train(experiment, text, folder, resume is not None, save_every, quiet, json)
 
 
-def _already_ended(resume: Path, batches: int | None) -> bool:
+def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     """Asked only to go on, a run that has ended is no mistake: a script may ask again and again."""
     from unroll.run import RunFolder
 
-    status = RunFolder(resume).status
+    folder = RunFolder(resume)
+    status = folder.status
     if status["state"] not in ("finished", "stopped") or batches is not None:
         return False
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
+    if json:
+        _print_status(folder)
     return True
+
+
+def _print_status(folder: RunFolder) -> None:
+    lines = folder.metrics
+    print_json({"run": str(folder.path), **folder.status, "metrics": lines[-1] if lines else None})
 
 
 def _settings() -> set[str]:
@@ -176,10 +190,10 @@ def _new(
     return experiment, text, folder
 
 
-def _resumed(
+def _refuse_contradictions(
     resume: Path, corpus: str | None, given: dict[str, Any], others: list[Any], preset: str
-) -> tuple[Experiment, Corpus, Path]:
-    from unroll.readiness import resume as ready
+) -> None:
+    """A run goes on as it began: what is said beside --resume must be what the run says, or its length."""
     from unroll.run import RunFolder
 
     run = RunFolder(resume).experiment
@@ -194,6 +208,11 @@ def _resumed(
         )
     if wrong:
         raise ConfigurationError(*wrong)
+
+
+def _resumed(resume: Path, given: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
+    from unroll.readiness import resume as ready
+
     experiment, text, notes = ready(resume, given.get("batches"), given.get("device"), given.get("threads"))
     for note in notes:
         warn(note)
@@ -226,12 +245,15 @@ def _train(
     curve.save(run)
     status, lines = run.status, run.metrics
     if json:
-        print_json({"run": str(folder), **status, "metrics": lines[-1] if lines else None})
+        _print_status(run)
     if quiet:
         return
     if status["state"] == "stopped":
         say(f"Stopped. {status['reason']} The weights before it are kept.")
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
         say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f}")
+    trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
+    share = evaluated / max(trained + evaluated, 1e-9)
+    say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
     name = shlex.quote(str(folder))
     say(f"Curve: {folder / 'perplexity.png'}.  Next:  unroll sample {name}  or  unroll eval {name}")

@@ -4,6 +4,8 @@
     read(model, memory, ids_B)        -> h_BH, memory    one token a row read; h_BH predicts the next
     hidden(model, ids_N, k2, first)   -> chunks of [n, R, H] that predict every token after the first k2, in order
 
+and, where only the last k2 tokens can matter, `FORGETS = True`.
+
 Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. The contract
 test holds the two to the same numbers. `model` is a fleet of one; `first` is the state a text starts from, R rows of
 it.
@@ -38,3 +40,8 @@ class Sampler(Protocol):
 def load(name: str) -> Sampler:
     """The procedure behind an option's name."""
     return cast(Sampler, plugins.load("unroll.samplers", name))
+
+
+def forgets(name: str) -> bool:
+    """Whether a procedure looks at no more than the last k2 tokens."""
+    return bool(getattr(load(name), "FORGETS", False))

@@ -14,6 +14,7 @@ from torch import Tensor
 from unroll.kernels import States
 from unroll.model import Model
 
+FORGETS = True
 CHUNK_ROWS = 1024  # windows that a perplexity reads side by side
 
 

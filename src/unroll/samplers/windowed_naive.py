@@ -11,6 +11,8 @@ from torch import Tensor
 from unroll.kernels import States
 from unroll.model import Model
 
+FORGETS = True
+
 
 class Memory(NamedTuple):
     """The last k2 tokens of each row."""

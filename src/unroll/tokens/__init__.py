@@ -98,14 +98,13 @@ class Vocabulary:
         """The text that these ids stand for."""
         return load(self.kind).decode(np.asarray(ids), self.symbols)
 
-    def written(self, ids: Iterable[int]) -> Iterator[str]:
-        """The text as it grows, a piece a token."""
+    def written(self, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
+        """The text as it grows after the token `before` (if any), a piece a token."""
         if reads_bytes(self.kind):
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             for i in ids:
                 yield decoder.decode(self.render(np.array([i])))
             return
-        before: list[int] = []
         for i in ids:
             # What a token adds may depend on the one before it: a space between fields, none after a line's end.
             yield self.decode(np.array([*before, i]))[len(self.decode(np.array(before, np.int64))) :]

@@ -1,0 +1,36 @@
+"""How far a download is."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Bar:
+    """A progress bar on a terminal; silence elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.progress: Progress | None = None
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show how far it is."""
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        if self.progress is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            self.progress = Progress(*columns, console=Console(stderr=True))
+            self.progress.start()
+            self.task = self.progress.add_task(self.title, total=total)
+        self.progress.update(self.task, completed=done, total=total)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self.progress is not None:
+            self.progress.stop()
