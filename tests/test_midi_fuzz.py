@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from test_midi import Event, midi, number, off, on, tempo, track_of
+from midi_files import Event, midi, number, off, on, tempo, track_of
 from watched import Watched, check_answers
 
 STATUSES = (0x80, 0x90, 0x91, 0x99, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0, 0xF1, 0xF2, 0xF3, 0xF4, 0xF7, 0xF8, 0xFF)

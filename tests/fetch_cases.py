@@ -1,0 +1,48 @@
+"""What the tests of fetching share: a small file that stands for the paper’s, and short ways to ask for it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from file_server import FileServer
+
+from unroll import fetching
+from unroll.datasets import git_blob
+from unroll.errors import CorpusError
+from unroll.fetching import Installed, PaperFile, fetch
+
+CONTENT = random.Random(0).randbytes(200_000)
+OTHER = random.Random(1).randbytes(200_000)
+SHIPPED = dict(fetching.PAPER)
+SMALL = PaperFile("english", "shakespeare.txt", git_blob(CONTENT), 7, 3)
+
+
+def get(server: FileServer, **options: Any) -> Installed:
+    """Fetch without waiting between attempts."""
+    return fetch("english", **{"url": server.url, "sleep": lambda seconds: None, **options})
+
+
+def refused(server: FileServer, **options: Any) -> str:
+    """What a fetch that fails says, in one line."""
+    with pytest.raises(CorpusError) as caught:
+        get(server, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def names(folder: Path) -> set[str]:
+    """What lies in the cache, but for the lock."""
+    return {path.name for path in folder.iterdir()} - {"english.lock"}
+
+
+def stop(server: FileServer, folder: Path) -> int:
+    """A download that breaks off, and the bytes that are kept of it."""
+    server.cuts = [120_000]
+    refused(server, retries=0)
+    kept = (folder / "english.part").read_bytes()
+    assert CONTENT.startswith(kept)
+    assert 100_000 < len(kept) <= 120_000
+    return len(kept)
