@@ -36,15 +36,16 @@ def begin(model: Model, k2: int, rows: int, first: States | None = None) -> Memo
 
 def read(model: Model, memory: Memory, ids_B: Tensor) -> tuple[Tensor, Memory]:
     """One batched step of all windows."""
-    k2, rows = memory.k2, len(ids_B)
-    begins = slice((begun := memory.read % k2) * rows, (begun + 1) * rows)
-    for state, first in zip(memory.slots, memory.first, strict=True):
+    k2, rows, read = memory.k2, len(ids_B), memory.read + 1
+    slots = model.advance(ids_B.repeat(k2).unsqueeze(0), memory.slots)
+    oldest = max(0, read - k2) % k2
+    h_BH = slots[-1][0][0, oldest * rows : (oldest + 1) * rows].clone()
+    # The slot that the next token begins starts again; these tensors are new, so no older memory changes.
+    begins = slice(read % k2 * rows, (read % k2 + 1) * rows)
+    for state, first in zip(slots, memory.first, strict=True):
         for s, f in zip(state, first, strict=True):
             s[:, begins] = f
-    slots = model.advance(ids_B.repeat(k2).unsqueeze(0), memory.slots)
-    oldest = max(0, memory.read - k2 + 1) % k2
-    h_BH = slots[-1][0][0, oldest * rows : (oldest + 1) * rows].clone()
-    return h_BH, memory._replace(slots=slots, read=memory.read + 1)
+    return h_BH, memory._replace(slots=slots, read=read)
 
 
 def hidden(model: Model, ids_N: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]:
