@@ -220,7 +220,11 @@ def test_data_list_and_info_tell_what_there_is(tmp_path: Path) -> None:
     corpus.write_text("ab" * 1000)
     facts = json.loads(unroll("data", "info", corpus, "--json").out)
     assert (facts["tokens"], facts["unique"], facts["kind"], facts["paper"]) == (2000, 2, "chars", False)
-    assert "bigram" in unroll("data", "info", corpus).out
+    assert "no symbol occurs fewer than 5 times" in unroll("data", "info", corpus).out
+    corpus.write_text("ab" * 1000 + "xyy")
+    told = unroll("data", "info", corpus).out
+    assert "2 occur fewer than 5 times: x y" in told
+    assert "bigram" in told
 
 
 def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from unroll.tokens import UNKNOWN, Ids, Vocabulary
 
 TEST_TOKENS = 11_100
 MANY_SYMBOLS = 1_000
-RARE = 5
+RARE = 5  # times
 CHUNK = 1 << 22  # tokens looked at together where a corpus is too large to hold
 
 
@@ -146,6 +146,13 @@ class Corpus:
             tokens=self.tokens,
             unique=self.unique,
         )
+
+    def rare(self, below: int = RARE) -> list[str]:
+        """The symbols that occur fewer times than `below`."""
+        counts = np.zeros(self.unique, np.int64)
+        for begin in range(0, self.tokens, CHUNK):
+            counts += np.bincount(self.ids[begin : begin + CHUNK], minlength=self.unique)
+        return [symbol for symbol, count in zip(self.vocabulary.symbols, counts, strict=True) if count < below]
 
     def unigram_perplexity(self, split_seed: int = 0) -> float:
         """Of the test set, under the train set's frequencies: what knowing nothing but frequencies gives."""

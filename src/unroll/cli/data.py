@@ -12,6 +12,7 @@ from unroll.cli.screen import print_json, warn
 from unroll.errors import ConfigurationError
 
 SHOWN = 120  # symbols of a vocabulary
+SHOWN_RARE = 20
 
 app = typer.Typer(
     help="Corpora: list, look at, fetch, and turn MIDI into notes.", no_args_is_help=True, rich_markup_mode=None
@@ -84,6 +85,7 @@ def info(
         "kind": text.vocabulary.kind,
         "symbols": " ".join(repr(symbol)[1:-1] for symbol in text.vocabulary.symbols[:SHOWN])
         + (" …" if text.unique > SHOWN else ""),
+        "rare": _rare(text.rare()),
         "train / test": f"{split.train:,} / {split.test:,}",
         "unigram": f"perplexity {text.unigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
         "bigram": f"perplexity {text.bigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
@@ -92,6 +94,17 @@ def info(
     }
     for name, value in rows.items():
         typer.echo(f"{name:<14}{value}")
+
+
+def _rare(symbols: list[str]) -> str:
+    from unroll.corpus import RARE
+
+    if not symbols:
+        return f"no symbol occurs fewer than {RARE} times"
+    named = " ".join(repr(symbol)[1:-1] for symbol in symbols[:SHOWN_RARE]) + (
+        " …" if len(symbols) > SHOWN_RARE else ""
+    )
+    return f"{len(symbols):,} occur fewer than {RARE} times: {named}   (--min-count {RARE} makes them one)"
 
 
 @app.command()
