@@ -40,6 +40,7 @@ class Network(NamedTuple):
     cell: RecurrentCell
     clip: float
     layers: tuple[Layer, ...]
+    precision: str = "float32"  # of the products; float32 parameters may be multiplied in fewer bits
 
 
 class Kernel(Protocol):

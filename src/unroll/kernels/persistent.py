@@ -1,0 +1,208 @@
+"""All time steps of a layer in one launch, the recurrent weights in registers throughout: bfloat16 on Hopper GPUs.
+
+One cluster of thread blocks serves 64 rows of one run (`persistent.cu` says how). Around it stand a few large products:
+the input product of the layers above the first, and the weights' gradients. States, sums and the cell's memory are
+float32; what the matrix units multiply is bfloat16.
+
+Shapes: M runs, T time, B rows, I inputs, V symbols, H hidden, G = gates · H; S = 4 gate slots of a unit, side by side,
+which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's are r, u, c towards h·W_h, c towards x.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from unroll import cuda
+from unroll.cells import RecurrentCell, State
+from unroll.kernels import Layer, Network, States
+
+SOURCE = Path(__file__).with_suffix(".cu")
+ROWS = 64  # of a cluster; a forward pass that nobody differentiates may have as few as SMALL
+SMALL = 16
+WIDTHS = {128: 4, 256: 2, 384: 1, 512: 1}  # units a layer, and tiles a warpgroup: the weights fill its registers
+CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru", "off"): 3}
+THREADS = 256
+
+
+def supports(network: Network, device: torch.device) -> str | None:
+    """LSTM and GRU of up to 512 units, in bfloat16, on Hopper."""
+    H = network.layers[0].W_h.shape[1]
+    if _number(network.cell) is None:
+        return "it knows the cells lstm and gru"
+    if network.precision != "bfloat16":
+        return f"it computes in bfloat16, and the precision is {network.precision}"
+    if H > max(WIDTHS) or H % 16:
+        return f"it takes a multiple of 16 units a layer, up to {max(WIDTHS)}; here are {H}"
+    if device.type != "cuda":
+        return "it needs an NVIDIA GPU"
+    capability = torch.cuda.get_device_capability(device)
+    if capability[0] != 9:
+        return f"it needs a Hopper GPU (compute capability 9); this one has {capability[0]}.{capability[1]}"
+    return cuda.why_not()
+
+
+def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
+    """All layers over all time steps."""
+    own = network.layers[0].W_h.shape[1]
+    H = min(width for width in WIDTHS if width >= own)
+    layers, at, below = network.layers, [], ids_MTB.to(torch.int32).contiguous()
+    if H > own:
+        # Units beyond the layer's own have weights 0, so their h is 0 and so is every gradient of theirs.
+        layers = tuple(_widened(layer, network.cell.GATES, own, H, n > 0) for n, layer in enumerate(layers))
+        first = tuple(tuple(pad(s, (0, H - own)) for s in state) for state in first)
+    for layer, state in zip(layers, first, strict=True):
+        w_c = layer.extra.get("w_c")
+        below, *after = _Layer.apply(
+            network.cell, network.clip, torch.is_grad_enabled(), at_M, below, layer.W_x, layer.W_h, layer.b, w_c, *state
+        )
+        at.append(tuple(s.detach()[..., :own] for s in after))
+    return below[..., :own], tuple(at)
+
+
+def _widened(layer: Layer, gates: int, own: int, H: int, inputs: bool) -> Layer:
+    def columns(x: Tensor) -> Tensor:
+        return pad(x.unflatten(-1, (gates, own)), (0, H - own)).flatten(-2)
+
+    def rows(x: Tensor) -> Tensor:
+        return pad(x, (0, 0, 0, H - own))
+
+    extra = {name: pad(value, (0, H - own)) for name, value in layer.extra.items()}
+    W_x = columns(layer.W_x)
+    return Layer(rows(W_x) if inputs else W_x, rows(columns(layer.W_h)), columns(layer.b), extra)
+
+
+class _Code(NamedTuple):
+    """What machine code is compiled for, and what its launches need."""
+
+    hidden: int
+    rows: int
+    cell: int
+
+    @property
+    def blocks(self) -> int:
+        return self.hidden // (32 * WIDTHS[self.hidden])
+
+    @property
+    def mail(self) -> int:
+        """Bytes of a bfloat16 for every unit and row."""
+        return 2 * self.hidden * self.rows
+
+    def function(self, name: str, shared: int = 0) -> cuda.Function:
+        defines = {"HIDDEN": self.hidden, "TILES": WIDTHS[self.hidden], "ROWS": self.rows, "CELL": self.cell}
+        module = cuda.Module.load(SOURCE, defines, torch.device("cuda", torch.cuda.current_device()))
+        return module[name].allow(shared, self.blocks)
+
+    def packed(self, W_h: Tensor, way: str) -> Tensor:
+        """The weights in the order in which threads hold them."""
+        M, quads = W_h.shape[0], self.hidden * self.hidden * 4 // 8 // THREADS
+        weights = torch.empty(M, quads * THREADS * 8, dtype=torch.bfloat16, device=W_h.device)
+        self.function(f"pack_{way}").launch((quads, M), THREADS, W_h, weights)
+        return weights
+
+
+class _Layer(torch.autograd.Function):
+    """One layer over time: what is below it and its parameters in; h over time and the state after step at_M out."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cell: RecurrentCell,
+        clip: float,
+        trains: bool,
+        at_M: Tensor,
+        below: Tensor,
+        W_x: Tensor,
+        W_h: Tensor,
+        b: Tensor,
+        w_c: Tensor | None,
+        *first: Tensor,
+    ) -> State:
+        (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
+        code = _Code(H, ROWS if trains or B > SMALL else SMALL, _number(cell))
+        first = tuple(s.contiguous() for s in first)
+        W_x_MIHS, b_MHS = _slots(W_x, cell.GATES, 3), _slots(b, cell.GATES, 3)
+        if below.dtype == torch.int32:
+            ids, pre_x = below, W_x_MIHS + b_MHS.unsqueeze(1)
+        else:
+            W_x_MIHS = W_x_MIHS.to(torch.bfloat16)
+            product = _product(below.flatten(1, 2), W_x_MIHS.flatten(2))
+            ids, pre_x = None, product.view(M, T * B, H, 4) + b_MHS.unsqueeze(1)
+        h = torch.empty(M, T + 1, B, H, dtype=torch.bfloat16, device=device)
+        tiles = -(-B // code.rows)
+        elements = M * tiles * T * H * code.rows if trains else 0
+        saved = torch.empty(elements, 4, dtype=torch.bfloat16, device=device)
+        saved_state = torch.empty(elements, device=device)
+        after = tuple(torch.empty(M, B, H, device=device) for _ in first)
+        code.function("forward", 128 + 2 * code.mail).launch(
+            (code.blocks, tiles, M), THREADS, code.packed(W_h.contiguous(), "forward"), pre_x.contiguous(), ids,
+            None if w_c is None else w_c.contiguous(), first[0], first[-1], at_M.to(torch.int32), h,
+            saved if trains else None, saved_state if trains else None, after[0], after[-1],
+            pre_x.shape[1], T, B,
+        )  # fmt: skip
+        ctx.code, ctx.cell, ctx.clip, ctx.sizes = code, cell, clip, (M, T, B, H, W_x.shape[1])
+        ctx.mark_non_differentiable(*after)
+        if trains:
+            ctx.save_for_backward(below, W_x_MIHS, W_h, w_c, h, saved, saved_state, first[-1])
+        return h[:, 1:], *after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_h: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        below, W_x_MIHS, W_h, w_c, h, saved, saved_state, state_first = ctx.saved_tensors
+        (M, T, B, H, I), code, gates = ctx.sizes, ctx.code, ctx.cell.GATES
+        tiles, device = -(-B // code.rows), h.device
+        d_gates = torch.empty(M, T * B, H * 4, dtype=torch.bfloat16, device=device)
+        d_first = tuple(torch.empty(M, B, H, device=device) for _ in ctx.cell.STATES)
+        d_w_c = torch.empty(M, tiles, 3, H, device=device)
+        code.function("backward", 128 + 4 * 32 * WIDTHS[H] * code.rows * 2 + 3 * code.mail).launch(
+            (code.blocks, tiles, M), THREADS, code.packed(W_h.contiguous(), "backward"), d_h.contiguous(), saved,
+            saved_state, state_first, None if w_c is None else w_c.contiguous(), d_gates, d_first[0], d_first[-1],
+            d_w_c, ctx.clip, T, B,
+        )  # fmt: skip
+        before = h[:, :T].flatten(1, 2).transpose(1, 2)
+        d_W_h = _columns(_product(before, d_gates).view(M, H, H, 4), gates, 2)
+        if below.dtype == torch.int32:
+            # Each row of a one-hot matrix has a single 1: the product adds up the gradients of each symbol's rows.
+            ones = torch.nn.functional.one_hot(below.view(M, T * B).long(), I).to(torch.bfloat16)
+            d_W_x = _columns(_product(ones.transpose(1, 2), d_gates).view(M, I, H, 4), gates, 3)
+            d_b, d_below = d_W_x.sum(1), None
+        else:
+            d_W_x = _columns(_product(below.flatten(1, 2).transpose(1, 2), d_gates).view(M, I, H, 4), gates, 3)
+            ones = torch.ones(1, 1, 1, dtype=torch.bfloat16, device=device).expand(M, 1, T * B)
+            d_b = _columns(_product(ones, d_gates).view(M, H, 4), gates, 3)
+            d_x_slots = W_x_MIHS.flatten(2).transpose(1, 2)
+            d_below = torch.bmm(d_gates, d_x_slots).view(M, T, B, I)
+        d_peepholes = d_w_c.sum(1) if w_c is not None else None
+        return None, None, None, None, d_below, d_W_x, d_W_h, d_b, d_peepholes, *d_first
+
+
+def _number(cell: RecurrentCell) -> int | None:
+    kind = type(cell).__module__.rpartition(".")[2]
+    return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
+
+
+def _slots(x: Tensor, gates: int, candidate: int) -> Tensor:
+    """[…, G] as [..., H, 4]; of three gates the last stands in slot `candidate`, and the slot left over is 0."""
+    x = x.unflatten(-1, (gates, -1)).transpose(-1, -2)
+    if gates == 3:
+        nothing = torch.zeros_like(x[..., :1])
+        x = torch.cat((x, nothing) if candidate == 2 else (x[..., :2], nothing, x[..., 2:]), dim=-1)
+    return x.contiguous()
+
+
+def _columns(x_HS: Tensor, gates: int, candidate: int) -> Tensor:
+    """The way back: [..., H, 4] as […, G]."""
+    if gates == 3:
+        x_HS = torch.cat((x_HS[..., :2], x_HS[..., candidate : candidate + 1]), dim=-1)
+    return x_HS.transpose(-1, -2).flatten(-2)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """bfloat16 in, float32 out: the sums are never rounded."""
+    return torch.bmm(a, b, out_dtype=torch.float32)
