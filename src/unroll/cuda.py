@@ -1,6 +1,6 @@
 """CUDA C++ compiled on the user's own machine, by NVRTC, which arrives with torch: no toolkit, no C compiler.
 
-    module = Module.load(source, {"HIDDEN": 512})         compiled once a machine, kept in the cache folder
+    module = Module.load(sources, {"HIDDEN": 512})        compiled once a machine, kept in the cache folder
     module["forward"].launch((16, 7), 256, tensors, …)    on torch's current stream, so CUDA graphs capture it
 
 Both libraries are called through ctypes: their C interfaces are small and do not change.
@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from unroll import durable
 from unroll.cache import cache_folder
+from unroll.errors import SaveError
 
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _ANY_CLUSTER = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -68,9 +70,9 @@ class Module:
         return self._functions[name]
 
     @staticmethod
-    def load(source: Path, defines: Mapping[str, int | str], device: torch.device) -> Module:
-        """The module for this device, compiled where it has not been before."""
-        return _load(source, tuple(defines.items()), torch.cuda.get_device_capability(device), _index(device))
+    def load(sources: Sequence[Path], defines: Mapping[str, int | str | None]) -> Module:
+        """The module made of these texts, one behind the other, for the current device."""
+        return _load(tuple(sources), tuple(defines.items()), torch.cuda.current_device())
 
 
 def why_not() -> str | None:
@@ -85,21 +87,20 @@ def why_not() -> str | None:
 
 
 @cache
-def _load(source: Path, defines: tuple[tuple[str, Any], ...], capability: tuple[int, int], index: int) -> Module:
+def _load(sources: tuple[Path, ...], defines: tuple[tuple[str, Any], ...], device: int) -> Module:
+    capability = torch.cuda.get_device_capability(device)
     # The suffix a unlocks the matrix instructions that Hopper alone has.
     architecture = f"sm_{capability[0]}{capability[1]}{'a' if capability[0] >= 9 else ''}"
     options = [f"-arch={architecture}", "-std=c++17", *(f"-D{k}={v}" for k, v in defines)]
-    text = source.read_text("utf-8")
+    text, name = "\n".join(source.read_text("utf-8") for source in sources), sources[-1].name
     known = hashlib.sha256("\0".join([text, *options, str(torch.version.cuda)]).encode()).hexdigest()
-    kept = cache_folder() / "cuda" / f"{source.stem}-{known[:32]}.cubin"
+    kept = cache_folder() / "cuda" / f"{sources[-1].stem}-{known[:32]}.cubin"
     if kept.exists():
         return Module(kept.read_bytes())
-    binary, _ = compiled(text, source.name, options)
-    try:
+    binary, _ = compiled(text, name, options)
+    with suppress(OSError, SaveError):  # a cache that cannot be written costs a compilation next time, nothing else
         kept.parent.mkdir(parents=True, exist_ok=True)
         durable.write(kept, binary)
-    except OSError:
-        pass  # a cache that cannot be written costs a compilation next time, nothing else
     return Module(binary)
 
 
@@ -131,10 +132,6 @@ def _argument(value: Tensor | int | float | None) -> Any:
     if value is None:
         return ctypes.c_void_p(None)
     return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)
-
-
-def _index(device: torch.device) -> int:
-    return device.index if device.index is not None else torch.cuda.current_device()
 
 
 def _driver(name: str, *arguments: Any) -> None:

@@ -5,6 +5,8 @@
 // instruction may take from registers. The 16 gate columns of a warp's tile are 4 units x 4 gates: with one exchange
 // between two lanes a thread holds all four gates of a unit, and the cell's pointwise part needs no shared memory.
 //
+// The rows may be cut into two chains that take turns: while one chain's results travel, the other one computes.
+//
 // Between two steps the blocks exchange what they made, through each other's shared memory, with no barrier of the whole
 // cluster: a block waits for its own mailbox to fill. Two mailboxes take turns. A sender cannot run ahead into a mailbox
 // that is still being read: to be there it must have received what its reader sends only after reading.
@@ -12,55 +14,35 @@
 //   forward    h of all units to all blocks            (each block needs the whole h for its gate columns)
 //   backward   partial sums of dh to the units' owners  (each block has the gradients of its own gate columns alone)
 //
-// HIDDEN, TILES (matrix tiles a warpgroup), ROWS and CELL are given at compilation. Layouts shared with persistent.py:
+// HIDDEN, TILES (matrix tiles a warpgroup), ROWS, CHAINS and CELL are given at compilation. Layouts shared with persistent.py:
 //
 //   pre_x     [M, I, HIDDEN] float4, the gates of a unit side by side (the GRU's candidate last); row ids[m, t, b], or row t·B + b without ids
 //   h         [M, T + 1, B, HIDDEN] bfloat16; step 0 is the first state
 //   d_gates   [M, T, B, HIDDEN, 4] bfloat16
 //   saved     whatever a thread will want back, in its own order: 4 values an element, and the state in float32
 
-typedef unsigned int u32;
 typedef unsigned long long u64;
-typedef unsigned short bf16;
-
-#define PAPER 0
-#define LASAGNE 1
-#define OFF 2
-#define GRU 3
 
 #define UNITS (32 * TILES)
 #define BLOCKS (HIDDEN / UNITS)
 #define KSTEPS (HIDDEN / 16)         // forward: 16 units of h an instruction
 #define BACK_KSTEPS (8 * TILES)      // backward: 16 of the block's own gate columns
 #define BACK_TILES (HIDDEN / 128)    // tiles of 64 units a warpgroup
-#define PAIRS (ROWS / 16)
+#define CROWS (ROWS / CHAINS)        // rows of a chain
+#define PAIRS (CROWS / 16)
 #define THREADS 256
-#define SLICE (UNITS * ROWS * 2)     // bytes that one block sends to another
+#define EARLY (CHAINS == 2 && TILES == 1)  // registers are left to fetch for the next turn during this one's product
+#define AHEAD 3                      // steps by which the records of a backward pass are fetched early
+#define SLICE (UNITS * CROWS * 2)    // bytes that one block sends to another
+#define MAIL (HIDDEN * CROWS * 2)
 
 struct __align__(16) Quad { u32 x, y, z, w; };
-struct __align__(16) Gates { float i, f, g, o; };
 struct __align__(8) Two { float a, b; };
 
 // --- small instructions ------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ float tanh_(float x) {
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, tanh_(0.5f * x), 0.5f); }
-__device__ __forceinline__ u32 pack(float low, float high) {
-    u32 y;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-    return y;
-}
 __device__ __forceinline__ float low(u32 v) { return __uint_as_float(v << 16); }
 __device__ __forceinline__ float high(u32 v) { return __uint_as_float(v & 0xffff0000u); }
-__device__ __forceinline__ float widen(bf16 v) { return __uint_as_float((u32)v << 16); }
-__device__ __forceinline__ float clipped(float x, float limit) {
-    // A NaN must stay one: it is how a run that diverges is noticed.
-    return x > limit ? limit : (x < -limit ? -limit : x);
-}
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ u32 at_block(u32 own, u32 block) {
     u32 there;
@@ -71,6 +53,43 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Loads that stay where they are written: ahead of the products, whose issue would hold them up.
+__device__ __forceinline__ int load(const int* from) {
+    int v;
+    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(v) : "l"(from));
+    return v;
+}
+__device__ __forceinline__ Gates load(const Gates* from) {
+    Gates v;
+    asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.i), "=f"(v.f), "=f"(v.g), "=f"(v.o) : "l"(from));
+    return v;
+}
+__device__ __forceinline__ Quad load(const Quad* from) {
+    Quad v;
+    asm volatile("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+    return v;
+}
+__device__ __forceinline__ Two load(const Two* from) {
+    Two v;
+    asm volatile("ld.global.nc.v2.f32 {%0,%1}, [%2];" : "=f"(v.a), "=f"(v.b) : "l"(from));
+    return v;
+}
+__device__ __forceinline__ float load(const float* from) {
+    float v;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(from));
+    return v;
+}
+__device__ __forceinline__ bf16 load(const bf16* from) {
+    bf16 v;
+    asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(v) : "l"(from));
+    return v;
+}
+// Bring into the second-level cache, for a later step; a thread a line of 128 bytes.
+__device__ __forceinline__ void prefetch(const void* from, int bytes, int thread) {
+    for (int n = thread * 128; n < bytes; n += THREADS * 128)
+        asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)from + n));
+}
 
 // --- mailboxes -----------------------------------------------------------------------------------------------------------
 
@@ -83,7 +102,7 @@ __device__ __forceinline__ void mailbox_expect(u32 box, u32 bytes) {
 __device__ __forceinline__ void mailbox_wait(u32 box, u32 parity) {
     asm volatile(
         "{\n.reg .pred done;\n"
-        "again:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+        "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
         "@!done bra again;\n}" :: "r"(box), "r"(parity) : "memory");
 }
 __device__ __forceinline__ void send(u32 to, u32 from, u32 bytes, u32 box) {
@@ -94,25 +113,33 @@ __device__ __forceinline__ void send(u32 to, u32 from, u32 bytes, u32 box) {
 // --- matrix products: 64 columns of D a warpgroup, weights from registers, the other operand from shared memory -----------
 
 __device__ __forceinline__ u64 operand(u32 shared) {
-    // No swizzle: blocks of 8 rows x 16 bytes; 128 bytes to the next 8 rows, ROWS · 16 to the next 8 of the inner axis.
-    return ((u64)(shared >> 4) & 0x3fff) | ((u64)ROWS << 16) | ((u64)8 << 32);
+    // No swizzle: blocks of 8 rows x 16 bytes; 128 bytes to the next 8 rows, CROWS · 16 to the next 8 of the inner axis.
+    return ((u64)(shared >> 4) & 0x3fff) | ((u64)CROWS << 16) | ((u64)8 << 32);
 }
 __device__ __forceinline__ void product_begins() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void product_ends() {
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
 
-#if ROWS == 64
+#if CROWS == 64
 __device__ __forceinline__ void multiply(float (&d)[32], const u32 (&a)[4], u64 b, int add) {
     asm volatile(
         "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-        "%30,%31}, {%32,%33,%34,%35}, %36, add, 1, 1, 0;\n}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+        "{%32,%33,%34,%35}, %36, add, 1, 1, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+#elif CROWS == 32
+__device__ __forceinline__ void multiply(float (&d)[16], const u32 (&a)[4], u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
+        "{%16,%17,%18,%19}, %20, add, 1, 1, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 #else
@@ -120,7 +147,8 @@ __device__ __forceinline__ void multiply(float (&d)[8], const u32 (&a)[4], u64 b
     asm volatile(
         "{\n.reg .pred add;\nsetp.ne.b32 add, %13, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, add, 1, 1, 0;\n}"
+        "{%0,%1,%2,%3,%4,%5,%6,%7},"
+        "{%8,%9,%10,%11}, %12, add, 1, 1, 0;\n}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
@@ -142,76 +170,6 @@ struct Place {
     __device__ int row(int p, int s) const { return 16 * p + 8 * upper + 2 * inner + s; }     // within the tile
 };
 
-// --- the cells' pointwise parts --------------------------------------------------------------------------------------------
-
-struct Peepholes { float i, f, o; };
-
-// From the four sums of a unit to its next state; `kept` is what the way back needs.
-__device__ __forceinline__ float step(const Gates& x, const Gates& a, float& state, const Peepholes& w, Gates& kept) {
-#if CELL == GRU
-    float r = sigmoid(x.i + a.i), u = sigmoid(x.f + a.f);
-    float candidate = tanh_(fmaf(r, a.g, x.o));
-    kept.i = r; kept.f = u; kept.g = candidate; kept.o = a.g;
-    state = fmaf(u, candidate - state, state);
-    return state;
-#else
-    float c = state, a_i = x.i + a.i, a_f = x.f + a.f, a_o = x.o + a.o;
-#if CELL != OFF
-    a_i = fmaf(w.i, c, a_i);
-    a_f = fmaf(w.f, c, a_f);
-#endif
-    float i = sigmoid(a_i), f = sigmoid(a_f), g = tanh_(x.g + a.g);
-    state = fmaf(f, c, i * g);
-#if CELL == PAPER
-    a_o = fmaf(w.o, c, a_o);
-#elif CELL == LASAGNE
-    a_o = fmaf(w.o, state, a_o);
-#endif
-    float o = sigmoid(a_o);
-    kept.i = i; kept.f = f; kept.g = g; kept.o = o;
-    return o * tanh_(state);
-#endif
-}
-
-// The chain rule through it: d_h in, the four gates' gradients out, d_state taken back by one step.
-__device__ __forceinline__ Gates step_back(float d_h, float& d_state, const Gates& k, float after, float before,
-                                           const Peepholes& w, Peepholes& d_w, float clip) {
-    Gates d;
-#if CELL == GRU
-    d_h += d_state;
-    float d_c = clipped(d_h * k.f * (1.0f - k.g * k.g), clip);
-    d.i = clipped(d_c * k.o * (k.i * (1.0f - k.i)), clip);
-    d.f = clipped(d_h * (k.g - before) * (k.f * (1.0f - k.f)), clip);
-    d.g = d_c * k.i;  // towards h·W_h, behind the reset gate
-    d.o = d_c;        // towards the input
-    d_state = d_h * (1.0f - k.f);
-#else
-    float t = tanh_(after);
-    d.o = d_h * t * (k.o * (1.0f - k.o));
-    float d_c = fmaf(d_h * k.o, 1.0f - t * t, d_state);
-#if CELL == LASAGNE
-    d_c = fmaf(d.o, w.o, d_c);
-#endif
-    d.i = d_c * k.g * (k.i * (1.0f - k.i));
-    d.f = d_c * before * (k.f * (1.0f - k.f));
-    d.g = d_c * k.i * (1.0f - k.g * k.g);
-    d_state = d_c * k.f;
-#if CELL != OFF
-    d_state = fmaf(d.i, w.i, fmaf(d.f, w.f, d_state));
-    d_w.i = fmaf(d.i, before, d_w.i);
-    d_w.f = fmaf(d.f, before, d_w.f);
-#if CELL == PAPER
-    d_state = fmaf(d.o, w.o, d_state);
-    d_w.o = fmaf(d.o, before, d_w.o);
-#else
-    d_w.o = fmaf(d.o, after, d_w.o);
-#endif
-#endif
-    d.i = clipped(d.i, clip); d.f = clipped(d.f, clip); d.g = clipped(d.g, clip); d.o = clipped(d.o, clip);
-#endif
-    return d;
-}
-
 __device__ __forceinline__ Peepholes peepholes(const float* w_c, int run, int unit) {
     Peepholes w = {0.0f, 0.0f, 0.0f};
 #if CELL == PAPER || CELL == LASAGNE
@@ -229,140 +187,191 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         const float* state_first, const int* at, bf16* h, Quad* saved, Two* saved_state, float* h_at, float* state_at,
         int I, int T, int B) {
     extern __shared__ __align__(128) unsigned char shared[];
-    u64* boxes = (u64*)shared;
-    unsigned char* mail = shared + 128;  // two of HIDDEN · ROWS bfloat16, as `operand` wants them
-    const u32 mail_bytes = HIDDEN * ROWS * 2;
     const Place me(B);
     const int first_unit = me.block * UNITS;
+    const u32 boxes = address(shared);       // box of (chain, parity): 8 bytes each
+    unsigned char* const mail = shared + 128;  // of (chain, parity): MAIL bytes each, h as `operand` wants it
 
     u32 a[TILES][KSTEPS][4];
+    const Quad* own_weights = weights + ((size_t)me.run * BLOCKS + me.block) * KSTEPS * TILES * THREADS + me.thread;
 #pragma unroll
     for (int k = 0; k < KSTEPS; ++k)
 #pragma unroll
         for (int i = 0; i < TILES; ++i) {
-            Quad q = weights[(((size_t)me.run * BLOCKS + me.block) * KSTEPS + k) * TILES * THREADS + i * THREADS + me.thread];
+            Quad q = own_weights[(k * TILES + i) * THREADS];
             a[i][k][0] = q.x; a[i][k][1] = q.y; a[i][k][2] = q.z; a[i][k][3] = q.w;
         }
 
-    // The first h: all units into the first mailbox, the block's own also into step 0 of the output.
+    // The first h: all units into the first mailboxes, the block's own also into step 0 of the output.
+    h += (size_t)me.run * (T + 1) * B * HIDDEN;
     for (int n = me.thread; n < HIDDEN / 8 * ROWS; n += THREADS) {
         int group = n / ROWS, row = n % ROWS, b = min(me.row0 + row, B - 1);
         const float* from = h_first + ((size_t)me.run * B + b) * HIDDEN + group * 8;
         Quad q = {pack(from[0], from[1]), pack(from[2], from[3]), pack(from[4], from[5]), pack(from[6], from[7])};
-        *(Quad*)(mail + n * 16) = q;
-        if (group / (UNITS / 8) == me.block && me.row0 + row < B)
-            *(Quad*)(h + (((size_t)me.run * (T + 1)) * B + b) * HIDDEN + group * 8) = q;
+        *(Quad*)(mail + row / CROWS * 2 * MAIL + (group * CROWS + row % CROWS) * 16) = q;
+        if (group / (UNITS / 8) == me.block && me.row0 + row < B) *(Quad*)(h + (size_t)b * HIDDEN + group * 8) = q;
     }
-    float state[TILES][PAIRS][2];
+    float state[CHAINS][TILES][PAIRS][2];
+    int rows[CHAINS][PAIRS][2];
 #pragma unroll
-    for (int i = 0; i < TILES; ++i) {
-        int unit = first_unit + me.unit(i);
+    for (int c = 0; c < CHAINS; ++c)
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
-            for (int s = 0; s < 2; ++s)
-                state[i][p][s] = state_first[((size_t)me.run * B + min(me.row0 + me.row(p, s), B - 1)) * HIDDEN + unit];
-    }
+            for (int s = 0; s < 2; ++s) {
+                rows[c][p][s] = min(me.row0 + c * CROWS + me.row(p, s), B - 1);
+#pragma unroll
+                for (int i = 0; i < TILES; ++i)
+                    state[c][i][p][s] =
+                        state_first[((size_t)me.run * B + rows[c][p][s]) * HIDDEN + first_unit + me.unit(i)];
+            }
     if (me.thread == 0) {
-        mailbox_init(address(boxes));
-        mailbox_init(address(boxes + 1));
+        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        if (BLOCKS > 1) {
-            mailbox_expect(address(boxes), (BLOCKS - 1) * SLICE);
-            mailbox_expect(address(boxes + 1), (BLOCKS - 1) * SLICE);
-        }
+        for (int box = 0; box < 2 * CHAINS && BLOCKS > 1; ++box) mailbox_expect(boxes + 8 * box, (BLOCKS - 1) * SLICE);
     }
     publish();
     if (BLOCKS > 1) cluster_sync(); else __syncthreads();
 
     const int kept_at = at ? at[me.run] : 0;
-    for (int t = 0; t < T; ++t) {
-        int where[PAIRS][2];
-#pragma unroll
-        for (int p = 0; p < PAIRS; ++p)
-#pragma unroll
-            for (int s = 0; s < 2; ++s) {
-                int b = min(me.row0 + me.row(p, s), B - 1), n = t * B + b;
-                where[p][s] = me.run * I + (ids ? ids[(size_t)me.run * T * B + n] : n);
-            }
-        if (BLOCKS > 1 && t > 0) {
-            mailbox_wait(address(boxes + (t & 1)), ((t - 1) >> 1) & 1);
-            if (me.thread == 0) mailbox_expect(address(boxes + (t & 1)), (BLOCKS - 1) * SLICE);
-        }
-        unsigned char* read = mail + (t & 1) * mail_bytes;
-        unsigned char* write = mail + ((t + 1) & 1) * mail_bytes;
-        const u64 from = operand(address(read));
-#pragma unroll
-        for (int i = 0; i < TILES; ++i) {
-            const int own = me.unit(i), unit = first_unit + own;
-            const Peepholes w = peepholes(w_c, me.run, unit);
-            float d[ROWS / 2];
-            product_begins();
-#pragma unroll
-            for (int k = 0; k < KSTEPS; ++k) multiply(d, a[i][k], from + (u64)(k * 2 * ROWS), k);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            Gates x[PAIRS][2];  // asked for while the product runs
+    const Gates* const own_x = pre_x + (size_t)me.run * I * HIDDEN + first_unit;
+    if (ids) ids += (size_t)me.run * T * B;
+    const u32 step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
+    if (saved) {
+        size_t from = (((size_t)me.run * gridDim.y + me.tile) * T * BLOCKS + me.block) * (step_size / BLOCKS) + me.thread;
+        saved += from;
+        saved_state += from;
+    }
+    int where[CHAINS][PAIRS][2];  // rows of pre_x of each chain's next step
+    auto look_up = [&](int c, int t) {
+        if (t < T) {
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
-                for (int s = 0; s < 2; ++s) x[p][s] = pre_x[(size_t)where[p][s] * HIDDEN + unit];
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-            for (int n = 0; n < ROWS / 2; ++n) asm volatile("" : "+f"(d[n]) :: "memory");
-#pragma unroll
-            for (int p = 0; p < PAIRS; ++p) {
-                float mine[4], theirs[4];
-#pragma unroll
-                for (int v = 0; v < 4; ++v) {
-                    mine[v] = me.upper ? d[8 * p + 4 + v] : d[8 * p + v];
-                    theirs[v] = __shfl_xor_sync(0xffffffffu, me.upper ? d[8 * p + v] : d[8 * p + 4 + v], 16);
-                }
-                u32 kept[4];
-                float after[2];
-#pragma unroll
                 for (int s = 0; s < 2; ++s) {
-                    Gates sums, keep;
-                    sums.i = me.upper ? theirs[s] : mine[s];
-                    sums.f = me.upper ? mine[s] : theirs[s];
-                    sums.g = me.upper ? theirs[2 + s] : mine[2 + s];
-                    sums.o = me.upper ? mine[2 + s] : theirs[2 + s];
-                    float out = step(x[p][s], sums, state[i][p][s], w, keep);
-                    after[s] = out;
-                    kept[2 * s] = pack(keep.i, keep.f);
-                    kept[2 * s + 1] = pack(keep.g, keep.o);
-                    u32 rounded = pack(out, out);
-                    *(bf16*)(write + ((size_t)((unit >> 3) * ROWS + me.row(p, s)) * 8 + (unit & 7)) * 2) = (bf16)rounded;
+                    const int n = t * B + rows[c][p][s];
+                    where[c][p][s] = ids ? load(ids + n) : n;
                 }
-                if (saved) {
-                    size_t n = ((((((size_t)me.run * gridDim.y + me.tile) * T + t) * BLOCKS + me.block) * TILES + i) * PAIRS + p)
-                                   * THREADS + me.thread;
-                    Quad q = {kept[0], kept[1], kept[2], kept[3]};
-                    Two st = {state[i][p][0], state[i][p][1]};
-                    saved[n] = q;
-                    saved_state[n] = st;
+        }
+    };
+    Gates x[CHAINS][PAIRS][2];
+    auto fetch = [&](int c, int i) {
+#pragma unroll
+        for (int p = 0; p < PAIRS; ++p)
+#pragma unroll
+            for (int s = 0; s < 2; ++s) x[c][p][s] = load(own_x + (size_t)(where[c][p][s] * HIDDEN + me.unit(i)));
+    };
+#pragma unroll
+    for (int c = 0; c < CHAINS; ++c) look_up(c, 0);
+    if (EARLY) {
+        fetch(0, 0);
+        look_up(0, 1);
+    }
+
+    for (int t = 0; t < T; ++t) {
+        const int parity = t & 1;
+#pragma unroll
+        for (int c = 0; c < CHAINS; ++c) {
+            unsigned char* const read = mail + (2 * c + parity) * MAIL;
+            unsigned char* const write = mail + (2 * c + 1 - parity) * MAIL;
+            if (BLOCKS > 1 && t > 0) {
+                const u32 box = boxes + 8 * (2 * c + parity);
+                mailbox_wait(box, ((t - 1) >> 1) & 1);
+                if (me.thread == 0) mailbox_expect(box, (BLOCKS - 1) * SLICE);
+            }
+            const u64 from = operand(address(read));
+#pragma unroll
+            for (int i = 0; i < TILES; ++i) {
+                const int own = me.unit(i);
+                float d[CROWS / 2];
+                if (EARLY) {  // the other chain's turn is next
+                    if (c == 0 || t + 1 < T) {
+                        fetch(c ^ 1, 0);
+                        look_up(c ^ 1, t + 1 + c);
+                    }
+                } else {
+                    fetch(c, i);
+                    if (i == TILES - 1) look_up(c, t + 1);
                 }
-                if (t + 1 == kept_at)
+                product_begins();
+#pragma unroll
+                for (int k = 0; k < KSTEPS; ++k) multiply(d, a[i][k], from + (u64)(k * 2 * CROWS), k);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                const Peepholes w = peepholes(w_c, me.run, first_unit + own);
+                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+                for (int n = 0; n < CROWS / 2; ++n) asm volatile("" : "+f"(d[n]));
+                // One stretch without branches, so that the elements' chains of instructions interleave.
+                float out[PAIRS][2];
+                Quad kept[PAIRS];
+#pragma unroll
+                for (int p = 0; p < PAIRS; ++p) {
+                    float mine[4], theirs[4];
+#pragma unroll
+                    for (int v = 0; v < 4; ++v) {
+                        mine[v] = me.upper ? d[8 * p + 4 + v] : d[8 * p + v];
+                        theirs[v] = __shfl_xor_sync(0xffffffffu, me.upper ? d[8 * p + v] : d[8 * p + 4 + v], 16);
+                    }
+                    Gates keep[2];
 #pragma unroll
                     for (int s = 0; s < 2; ++s) {
-                        int b = me.row0 + me.row(p, s);
-                        if (b < B) {
-                            h_at[((size_t)me.run * B + b) * HIDDEN + unit] = after[s];
-                            state_at[((size_t)me.run * B + b) * HIDDEN + unit] = state[i][p][s];
-                        }
+                        Gates sums;
+                        sums.i = me.upper ? theirs[s] : mine[s];
+                        sums.f = me.upper ? mine[s] : theirs[s];
+                        sums.g = me.upper ? theirs[2 + s] : mine[2 + s];
+                        sums.o = me.upper ? mine[2 + s] : theirs[2 + s];
+                        out[p][s] = step(x[c][p][s], sums, state[c][i][p][s], w, keep[s]);
                     }
+                    kept[p].x = pack(keep[0].i, keep[0].f); kept[p].y = pack(keep[0].g, keep[0].o);
+                    kept[p].z = pack(keep[1].i, keep[1].f); kept[p].w = pack(keep[1].g, keep[1].o);
+                }
+                const int unit = first_unit + own;
+                unsigned char* const to = write + ((unit >> 3) * CROWS + me.row(0, 0)) * 16 + (unit & 7) * 2;
+#pragma unroll
+                for (int p = 0; p < PAIRS; ++p) {
+                    const u32 both = pack(out[p][0], out[p][1]);
+                    *(bf16*)(to + p * 256) = (bf16)both;
+                    *(bf16*)(to + p * 256 + 16) = (bf16)(both >> 16);
+                }
+                if (i == TILES - 1) {  // what the others wait for leaves first, the records follow
+                    publish();
+                    __syncthreads();
+                    if (BLOCKS > 1 && t + 1 < T && me.thread < BLOCKS && me.thread != me.block) {
+                        const u32 slice = address(write) + me.block * SLICE, box = boxes + 8 * (2 * c + 1 - parity);
+                        send(at_block(slice, me.thread), slice, SLICE, at_block(box, me.thread));
+                    }
+                }
+                if (saved) {
+#pragma unroll
+                    for (int p = 0; p < PAIRS; ++p) {
+                        Two st = {state[c][i][p][0], state[c][i][p][1]};
+                        saved[((c * TILES + i) * PAIRS + p) * THREADS] = kept[p];
+                        saved_state[((c * TILES + i) * PAIRS + p) * THREADS] = st;
+                    }
+                }
+                if (t + 1 == kept_at) {
+#pragma unroll
+                    for (int p = 0; p < PAIRS; ++p)
+#pragma unroll
+                        for (int s = 0; s < 2; ++s) {
+                            const int b = me.row0 + c * CROWS + me.row(p, s);
+                            if (b < B) {
+                                h_at[((size_t)me.run * B + b) * HIDDEN + unit] = out[p][s];
+                                state_at[((size_t)me.run * B + b) * HIDDEN + unit] = state[c][i][p][s];
+                            }
+                        }
+                }
+            }
+            for (int n = me.thread; n < UNITS / 8 * CROWS; n += THREADS) {
+                int group = n % (UNITS / 8), row = n / (UNITS / 8), b = me.row0 + c * CROWS + row;
+                if (b < B)
+                    *(Quad*)(h + ((size_t)(t + 1) * B + b) * HIDDEN + first_unit + group * 8) =
+                        *(Quad*)(write + me.block * SLICE + (group * CROWS + row) * 16);
             }
         }
-        publish();
-        __syncthreads();
-        if (BLOCKS > 1 && t + 1 < T && me.thread < BLOCKS && me.thread != me.block) {
-            u32 slice = address(write) + me.block * SLICE;
-            send(at_block(slice, me.thread), slice, SLICE, at_block(address(boxes + ((t + 1) & 1)), me.thread));
-        }
-        for (int n = me.thread; n < UNITS / 8 * ROWS; n += THREADS) {
-            int group = n % (UNITS / 8), row = n / (UNITS / 8), b = me.row0 + row;
-            if (b < B)
-                *(Quad*)(h + (((size_t)me.run * (T + 1) + t + 1) * B + b) * HIDDEN + first_unit + group * 8) =
-                    *(Quad*)(write + ((size_t)(first_unit / 8 + group) * ROWS + row) * 16);
+        if (saved) {
+            saved += step_size;
+            saved_state += step_size;
         }
     }
     if (BLOCKS > 1) cluster_sync();  // nobody leaves while its shared memory is being read
@@ -375,157 +384,248 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
 backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* saved_state, const float* state_first,
          const float* w_c, bf16* d_gates, float* d_h_first, float* d_state_first, float* d_w_c, float clip, int T, int B) {
     extern __shared__ __align__(128) unsigned char shared[];
-    u64* boxes = (u64*)shared;
-    unsigned char* gates = shared + 128;                        // 4 · UNITS columns x ROWS, as `operand` wants them
-    unsigned char* outgoing = gates + 4 * UNITS * ROWS * 2;     // partial sums of dh, by owner: HIDDEN x ROWS
-    unsigned char* mail = outgoing + HIDDEN * ROWS * 2;         // two of the same size, by sender
-    const u32 mail_bytes = HIDDEN * ROWS * 2;
     const Place me(B);
     const int first_unit = me.block * UNITS;
+    const u32 boxes = address(shared);
+    unsigned char* const gates = shared + 128;                     // 4 · UNITS columns x CROWS, as `operand` wants them
+    unsigned char* const outgoing = gates + 4 * UNITS * CROWS * 2;   // of each chain: partial sums of dh, by owner
+    unsigned char* const mail = outgoing + CHAINS * MAIL;            // of (chain, parity): the same, by sender
 
     u32 a[BACK_TILES][BACK_KSTEPS][4];
+    const Quad* own_weights = weights + ((size_t)me.run * BLOCKS + me.block) * BACK_KSTEPS * BACK_TILES * THREADS + me.thread;
 #pragma unroll
     for (int k = 0; k < BACK_KSTEPS; ++k)
 #pragma unroll
         for (int i = 0; i < BACK_TILES; ++i) {
-            Quad q = weights[(((size_t)me.run * BLOCKS + me.block) * BACK_KSTEPS + k) * BACK_TILES * THREADS + i * THREADS +
-                             me.thread];
+            Quad q = own_weights[(k * BACK_TILES + i) * THREADS];
             a[i][k][0] = q.x; a[i][k][1] = q.y; a[i][k][2] = q.z; a[i][k][3] = q.w;
         }
-    float d_state[TILES][PAIRS][2];
+    float d_state[CHAINS][TILES][PAIRS][2];
     Peepholes d_w[TILES];
-    const size_t step_size = (size_t)BLOCKS * TILES * PAIRS * THREADS;
-    const size_t base = ((size_t)me.run * gridDim.y + me.tile) * T * step_size + (size_t)me.block * TILES * PAIRS * THREADS + me.thread;
 #pragma unroll
     for (int i = 0; i < TILES; ++i) {
         d_w[i].i = d_w[i].f = d_w[i].o = 0.0f;
 #pragma unroll
-        for (int p = 0; p < PAIRS; ++p) d_state[i][p][0] = d_state[i][p][1] = 0.0f;
+        for (int c = 0; c < CHAINS; ++c)
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) d_state[c][i][p][0] = d_state[c][i][p][1] = 0.0f;
     }
     if (me.thread == 0) {
-        mailbox_init(address(boxes));
-        mailbox_init(address(boxes + 1));
+        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        if (BLOCKS > 1) {
-            mailbox_expect(address(boxes), BLOCKS * SLICE);
-            mailbox_expect(address(boxes + 1), BLOCKS * SLICE);
-        }
+        for (int box = 0; box < 2 * CHAINS && BLOCKS > 1; ++box) mailbox_expect(boxes + 8 * box, BLOCKS * SLICE);
     }
     if (BLOCKS > 1) cluster_sync(); else __syncthreads();
     const u64 from = operand(address(gates));
 
-    for (int n = 0; n <= T; ++n) {  // n steps are behind us; the last turn only collects dh before the first step
-        const int t = T - 1 - n;
-        const unsigned char* box = BLOCKS > 1 ? mail + ((n + 1) & 1) * mail_bytes : outgoing;
-        Quad kept[PAIRS];
-        Two after[PAIRS], before[PAIRS];
-        bf16 top[PAIRS][2];
-        auto fetch = [&](int i) {  // what the tile's step back needs, asked for before it is waited for
-            if (t < 0) return;
+    const int step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
+    {
+        size_t at = ((((size_t)me.run * gridDim.y + me.tile) * T + T - 1) * BLOCKS + me.block) * (step_size / BLOCKS) + me.thread;
+        saved += at;
+        saved_state += at;
+    }
+    d_h += ((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit;
+    d_gates += (((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit) * 4;
+    state_first += (size_t)me.run * B * HIDDEN + first_unit;
+
+    // Partial sums that have arrived for one tile's elements.
+    auto collect = [&](const unsigned char* read, int i, float (&sum)[PAIRS][2]) {
+        const unsigned char* place = read + me.unit(i) * (2 * CROWS) + (me.upper * 4 + me.inner) * (4 * PAIRS);
+#pragma unroll
+        for (int source = 0; source < BLOCKS; ++source) {
+            u32 q[PAIRS];
+#if CHAINS == 1
+            *(Quad*)q = *(const Quad*)(place + source * SLICE);
+#else
+            *(uint2*)q = *(const uint2*)(place + source * SLICE);
+#endif
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p) {
-                size_t at = base + t * step_size + (i * PAIRS + p) * THREADS;
-                kept[p] = saved[at];
-                after[p] = saved_state[at];
-                if (t > 0) before[p] = saved_state[at - step_size];
-#pragma unroll
-                for (int s = 0; s < 2; ++s) {
-                    int b = min(me.row0 + me.row(p, s), B - 1), unit = first_unit + me.unit(i);
-                    top[p][s] = d_h[(((size_t)me.run * T + t) * B + b) * HIDDEN + unit];
-                    if (t == 0) (s ? before[p].b : before[p].a) = state_first[((size_t)me.run * B + b) * HIDDEN + unit];
-                }
+                sum[p][0] = source ? sum[p][0] + low(q[p]) : low(q[p]);
+                sum[p][1] = source ? sum[p][1] + high(q[p]) : high(q[p]);
             }
-        };
-        fetch(0);
+        }
+    };
+    auto await = [&](int c, int n) {
         if (BLOCKS > 1 && n > 0) {
-            mailbox_wait(address(boxes + ((n + 1) & 1)), ((n - 1) >> 1) & 1);
-            if (me.thread == 0) mailbox_expect(address(boxes + ((n + 1) & 1)), BLOCKS * SLICE);
+            const u32 box = boxes + 8 * (2 * c + ((n + 1) & 1));
+            mailbox_wait(box, ((n - 1) >> 1) & 1);
+            if (me.thread == 0) mailbox_expect(box, BLOCKS * SLICE);
+        }
+    };
+    auto arrived = [&](int c, int n) { return BLOCKS > 1 ? mail + (2 * c + ((n + 1) & 1)) * MAIL : outgoing + c * MAIL; };
+
+    Quad kept[CHAINS][PAIRS];
+    Two after[CHAINS][PAIRS], before[CHAINS][PAIRS];
+    bf16 top[CHAINS][PAIRS][2];
+    auto fetch = [&](int c, int i, int t) {  // what a tile's step back through step t needs
+        const int at = (c * TILES + i) * PAIRS * THREADS;
+        const size_t back = T - 1 - t;
+        const Quad* own = saved - back * step_size + at;
+        const Two* state = saved_state - back * step_size + at;
+        const bf16* above = d_h - back * B * HIDDEN;
+#pragma unroll
+        for (int p = 0; p < PAIRS; ++p) {
+            kept[c][p] = load(own + p * THREADS);
+            after[c][p] = load(state + p * THREADS);
+#pragma unroll
+            for (int s = 0; s < 2; ++s)
+                top[c][p][s] = load(above + min(me.row0 + c * CROWS + me.row(p, s), B - 1) * HIDDEN + me.unit(i));
+        }
+        if (t > 0) {
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) before[c][p] = load(state + p * THREADS - step_size);
+        } else {
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) {
+                const int b = me.row0 + c * CROWS + me.row(p, 0);
+                before[c][p].a = load(state_first + min(b, B - 1) * HIDDEN + me.unit(i));
+                before[c][p].b = load(state_first + min(b + 1, B - 1) * HIDDEN + me.unit(i));
+            }
+        }
+    };
+    if (EARLY) fetch(0, 0, T - 1);
+
+    for (int n = 0; n < T; ++n) {  // n steps are behind us
+        const int t = T - 1 - n;
+        if (t >= AHEAD) {
+            const size_t back = (size_t)(n + AHEAD);
+            prefetch(saved - me.thread - back * step_size, step_size / BLOCKS * 16, me.thread);
+            prefetch(saved_state - me.thread - back * step_size, step_size / BLOCKS * 8, (me.thread + 128) % THREADS);
+            const int b = me.row0 + me.thread / 4;
+            if (b < B && me.thread % 4 * 64 < UNITS)
+                asm volatile("prefetch.global.L2 [%0];" :: "l"(d_h - back * B * HIDDEN + b * HIDDEN + me.thread % 4 * 64));
         }
 #pragma unroll
-        for (int i = 0; i < TILES; ++i) {
-            const int own = me.unit(i), unit = first_unit + own;
-            const Peepholes w = peepholes(w_c, me.run, unit);
-            float sum[PAIRS][2];
+        for (int c = 0; c < CHAINS; ++c) {
+            unsigned char* const out = outgoing + c * MAIL;
+            if (!EARLY) fetch(c, 0, t);
+            await(c, n);
+            uint2 d_sums[TILES][PAIRS][2];
 #pragma unroll
-            for (int p = 0; p < PAIRS; ++p) sum[p][0] = sum[p][1] = 0.0f;
-            if (n > 0) {
+            for (int i = 0; i < TILES; ++i) {
+                const int own = me.unit(i);
+                const Peepholes w = peepholes(w_c, me.run, first_unit + own);
+                float sum[PAIRS][2];
 #pragma unroll
-                for (int source = 0; source < BLOCKS; ++source) {
-                    Quad q = *(const Quad*)(box + source * SLICE + own * 128 + (me.upper * 4 + me.inner) * 16);
-                    sum[0][0] += low(q.x); sum[0][1] += high(q.x); sum[1][0] += low(q.y); sum[1][1] += high(q.y);
-                    sum[2][0] += low(q.z); sum[2][1] += high(q.z); sum[3][0] += low(q.w); sum[3][1] += high(q.w);
+                for (int p = 0; p < PAIRS; ++p) sum[p][0] = sum[p][1] = 0.0f;
+                if (n > 0) collect(arrived(c, n), i, sum);
+#pragma unroll
+                for (int p = 0; p < PAIRS; ++p)
+#pragma unroll
+                    for (int s = 0; s < 2; ++s) {
+                        Gates k;
+                        k.i = low(s ? kept[c][p].z : kept[c][p].x); k.f = high(s ? kept[c][p].z : kept[c][p].x);
+                        k.g = low(s ? kept[c][p].w : kept[c][p].y); k.o = high(s ? kept[c][p].w : kept[c][p].y);
+                        const float inside = me.row0 + c * CROWS + me.row(p, s) < B ? 1.0f : 0.0f;
+                        Gates d = step_back((widen(top[c][p][s]) + sum[p][s]) * inside, d_state[c][i][p][s], k,
+                                            s ? after[c][p].b : after[c][p].a, s ? before[c][p].b : before[c][p].a,
+                                            w, d_w[i], clip);
+                        d_sums[i][p][s] = make_uint2(pack(d.i, d.f), pack(d.g, d.o));
+                    }
+                unsigned char* const to = gates + ((own >> 1) * CROWS + me.row(0, 0)) * 16 + (own & 1) * 8;
+#pragma unroll
+                for (int p = 0; p < PAIRS; ++p) {
+                    *(uint2*)(to + p * 256) = d_sums[i][p][0];
+                    *(uint2*)(to + p * 256 + 16) = d_sums[i][p][1];
                 }
+                if (i + 1 < TILES) fetch(c, i + 1, t);
             }
+            // What was sent a step ago must have left before its place is written again.
+            if (BLOCKS > 1 && me.thread < BLOCKS)
+                asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(CHAINS - 1) : "memory");
+            publish();
+            __syncthreads();
+            float d[2][CROWS / 2];
+            auto start = [&](int i) {
+                product_begins();
+#pragma unroll
+                for (int k = 0; k < BACK_KSTEPS; ++k) multiply(d[i & 1], a[i][k], from + (u64)(k * 2 * CROWS), k);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            };
+            if (EARLY && (c == 0 || t > 0)) fetch(c ^ 1, 0, t - c);
+            start(0);
+            // The record of this step leaves while the product runs.
+#pragma unroll
+            for (int i = 0; i < TILES; ++i)
+#pragma unroll
+                for (int p = 0; p < PAIRS; ++p)
+#pragma unroll
+                    for (int s = 0; s < 2; ++s) {
+                        const int b = me.row0 + c * CROWS + me.row(p, s);
+                        if (b < B) *(uint2*)(d_gates + (size_t)(b * HIDDEN + me.unit(i)) * 4) = d_sums[i][p][s];
+                    }
+#pragma unroll
+            for (int i = 0; i < BACK_TILES; ++i) {
+                if (i + 1 < BACK_TILES) {
+                    start(i + 1);
+                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                } else {
+                    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                }
+                float (&done)[CROWS / 2] = d[i & 1];
+#pragma unroll
+                for (int v = 0; v < CROWS / 2; ++v) asm volatile("" : "+f"(done[v]));
+                const int target = (2 * i + me.group) * 64 + me.warp * 16 + (me.lane >> 2);
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+#pragma unroll
+                    for (int up = 0; up < 2; ++up) {
+                        unsigned char* to = out + (target + 8 * half) * (2 * CROWS) + (up * 4 + me.inner) * (4 * PAIRS);
+                        u32 q[PAIRS];
+#pragma unroll
+                        for (int p = 0; p < PAIRS; ++p)
+                            q[p] = pack(done[8 * p + 4 * up + 2 * half], done[8 * p + 4 * up + 2 * half + 1]);
+#if CHAINS == 1
+                        Quad all = {q[0], q[1], q[2], q[3]};
+                        *(Quad*)to = all;
+#else
+                        *(uint2*)to = make_uint2(q[0], q[1]);
+#endif
+                    }
+            }
+            publish();
+            __syncthreads();
+            if (BLOCKS > 1 && me.thread < BLOCKS) {
+                const u32 to = address(mail) + (2 * c + (n & 1)) * MAIL + me.block * SLICE;
+                send(at_block(to, me.thread), address(out) + me.thread * SLICE, SLICE,
+                     at_block(boxes + 8 * (2 * c + (n & 1)), me.thread));
+                asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            }
+        }
+        d_gates -= (size_t)B * HIDDEN * 4;
+    }
+    // What is left flows into the first state.
+#pragma unroll
+    for (int c = 0; c < CHAINS; ++c) {
+        await(c, T);
+#pragma unroll
+        for (int i = 0; i < TILES; ++i) {
+            float sum[PAIRS][2];
+            collect(arrived(c, T), i, sum);
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
                 for (int s = 0; s < 2; ++s) {
-                    const int row = me.row(p, s), b = me.row0 + row;
-                    if (t < 0) {
-                        if (b < B) {
+                    const int b = me.row0 + c * CROWS + me.row(p, s);
+                    const size_t place = ((size_t)me.run * B + b) * HIDDEN + first_unit + me.unit(i);
+                    if (b >= B) continue;
 #if CELL == GRU
-                            d_h_first[((size_t)me.run * B + b) * HIDDEN + unit] = sum[p][s] + d_state[i][p][s];
+                    d_h_first[place] = sum[p][s] + d_state[c][i][p][s];
 #else
-                            d_h_first[((size_t)me.run * B + b) * HIDDEN + unit] = sum[p][s];
-                            d_state_first[((size_t)me.run * B + b) * HIDDEN + unit] = d_state[i][p][s];
+                    d_h_first[place] = sum[p][s];
+                    d_state_first[place] = d_state[c][i][p][s];
 #endif
-                        }
-                        continue;
-                    }
-                    Gates k;
-                    k.i = low(s ? kept[p].z : kept[p].x); k.f = high(s ? kept[p].z : kept[p].x);
-                    k.g = low(s ? kept[p].w : kept[p].y); k.o = high(s ? kept[p].w : kept[p].y);
-                    float d_top = widen(top[p][s]) + sum[p][s];
-                    if (b >= B) d_top = 0.0f;
-                    Gates d = step_back(d_top, d_state[i][p][s], k, s ? after[p].b : after[p].a,
-                                        s ? before[p].b : before[p].a, w, d_w[i], clip);
-                    uint2 q = make_uint2(pack(d.i, d.f), pack(d.g, d.o));
-                    *(uint2*)(gates + ((size_t)(own >> 1) * ROWS + row) * 16 + (own & 1) * 8) = q;
-                    if (b < B) *(uint2*)(d_gates + ((((size_t)me.run * T + t) * B + b) * HIDDEN + unit) * 4) = q;
                 }
-            if (i + 1 < TILES) fetch(i + 1);
-        }
-        if (t < 0) break;
-        // What was sent a step ago must have left before its place is written again.
-        if (BLOCKS > 1 && me.thread < BLOCKS) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        publish();
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < BACK_TILES; ++i) {
-            float d[32];
-            product_begins();
-#pragma unroll
-            for (int k = 0; k < BACK_KSTEPS; ++k) multiply(d, a[i][k], from + (u64)(k * 2 * ROWS), k);
-            product_ends();
-#pragma unroll
-            for (int v = 0; v < 32; ++v) asm volatile("" : "+f"(d[v]) :: "memory");
-            int target = (2 * i + me.group) * 64 + me.warp * 16 + (me.lane >> 2);
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int up = 0; up < 2; ++up) {
-                    Quad q = {pack(d[4 * up + 2 * half], d[4 * up + 2 * half + 1]),
-                              pack(d[8 + 4 * up + 2 * half], d[8 + 4 * up + 2 * half + 1]),
-                              pack(d[16 + 4 * up + 2 * half], d[16 + 4 * up + 2 * half + 1]),
-                              pack(d[24 + 4 * up + 2 * half], d[24 + 4 * up + 2 * half + 1])};
-                    *(Quad*)(outgoing + (target + 8 * half) * 128 + (up * 4 + me.inner) * 16) = q;
-                }
-        }
-        publish();
-        __syncthreads();
-        if (BLOCKS > 1 && me.thread < BLOCKS) {
-            send(at_block(address(mail) + (n & 1) * mail_bytes + me.block * SLICE, me.thread),
-                 address(outgoing) + me.thread * SLICE, SLICE, at_block(address(boxes + (n & 1)), me.thread));
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
     }
 #if CELL == PAPER || CELL == LASAGNE
 #pragma unroll
     for (int i = 0; i < TILES; ++i) {
-        float* parts[3] = {&d_w[i].i, &d_w[i].f, &d_w[i].o};
+        float parts[3] = {d_w[i].i, d_w[i].f, d_w[i].o};
 #pragma unroll
         for (int v = 0; v < 3; ++v) {
-            float total = *parts[v];
+            float total = parts[v];
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
             total += __shfl_xor_sync(0xffffffffu, total, 16);

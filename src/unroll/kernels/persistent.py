@@ -10,7 +10,6 @@ which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,25 +19,23 @@ from torch.nn.functional import pad
 
 from unroll import cuda
 from unroll.cells import RecurrentCell, State
-from unroll.kernels import Layer, Network, States
+from unroll.kernels import Layer, Network, States, _cuda
 
-SOURCE = Path(__file__).with_suffix(".cu")
 ROWS = 64  # of a cluster; a forward pass that nobody differentiates may have as few as SMALL
 SMALL = 16
-WIDTHS = {128: 4, 256: 2, 384: 1, 512: 1}  # units a layer, and tiles a warpgroup: the weights fill its registers
-CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru", "off"): 3}
+WIDTHS = (128, 256, 384, 512)  # units a layer
 THREADS = 256
 
 
 def supports(network: Network, device: torch.device) -> str | None:
     """LSTM and GRU of up to 512 units, in bfloat16, on Hopper."""
     H = network.layers[0].W_h.shape[1]
-    if _number(network.cell) is None:
+    if _cuda.number(network.cell) is None:
         return "it knows the cells lstm and gru"
     if network.precision != "bfloat16":
         return f"it computes in bfloat16, and the precision is {network.precision}"
-    if H > max(WIDTHS) or H % 16:
-        return f"it takes a multiple of 16 units a layer, up to {max(WIDTHS)}; here are {H}"
+    if WIDTHS[-1] < H or H % 16:
+        return f"it takes a multiple of 16 units a layer, up to {WIDTHS[-1]}; here are {H}"
     if device.type != "cuda":
         return "it needs an NVIDIA GPU"
     capability = torch.cuda.get_device_capability(device)
@@ -52,7 +49,7 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
     own = network.layers[0].W_h.shape[1]
     H = min(width for width in WIDTHS if width >= own)
     layers, at, below = network.layers, [], ids_MTB.to(torch.int32).contiguous()
-    if H > own:
+    if own < H:
         # Units beyond the layer's own have weights 0, so their h is 0 and so is every gradient of theirs.
         layers = tuple(_widened(layer, network.cell.GATES, own, H, n > 0) for n, layer in enumerate(layers))
         first = tuple(tuple(pad(s, (0, H - own)) for s in state) for state in first)
@@ -82,11 +79,13 @@ class _Code(NamedTuple):
 
     hidden: int
     rows: int
-    cell: int
+    cell: int | None
+    tiles: int
+    chains: int
 
     @property
     def blocks(self) -> int:
-        return self.hidden // (32 * WIDTHS[self.hidden])
+        return self.hidden // (32 * self.tiles)
 
     @property
     def mail(self) -> int:
@@ -94,9 +93,8 @@ class _Code(NamedTuple):
         return 2 * self.hidden * self.rows
 
     def function(self, name: str, shared: int = 0) -> cuda.Function:
-        defines = {"HIDDEN": self.hidden, "TILES": WIDTHS[self.hidden], "ROWS": self.rows, "CELL": self.cell}
-        module = cuda.Module.load(SOURCE, defines, torch.device("cuda", torch.cuda.current_device()))
-        return module[name].allow(shared, self.blocks)
+        defines = {name.upper(): value for name, value in self._asdict().items()}
+        return _cuda.module("persistent", {**defines, "APPROXIMATE": 1})[name].allow(shared, self.blocks)
 
     def packed(self, W_h: Tensor, way: str) -> Tensor:
         """The weights in the order in which threads hold them."""
@@ -104,6 +102,15 @@ class _Code(NamedTuple):
         weights = torch.empty(M, quads * THREADS * 8, dtype=torch.bfloat16, device=W_h.device)
         self.function(f"pack_{way}").launch((quads, M), THREADS, W_h, weights)
         return weights
+
+
+def _code(cell: RecurrentCell, H: int, M: int, B: int, trains: bool) -> _Code:
+    """The fastest division of the work, as measured on one H200 (docs/performance.md)."""
+    rows = ROWS if trains or B > SMALL else SMALL
+    # More blocks a cluster shorten a step; where there are more clusters than the chip holds, fewer blocks win.
+    tiles = 2 if H == 128 and M * -(-B // rows) > 32 else 1
+    chains = 2 if H >= 384 and rows == ROWS else 1
+    return _Code(H, rows, _cuda.number(cell), tiles, chains)
 
 
 class _Layer(torch.autograd.Function):
@@ -124,14 +131,14 @@ class _Layer(torch.autograd.Function):
         *first: Tensor,
     ) -> State:
         (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
-        code = _Code(H, ROWS if trains or B > SMALL else SMALL, _number(cell))
+        code = _code(cell, H, M, B, trains)
         first = tuple(s.contiguous() for s in first)
         W_x_MIHS, b_MHS = _slots(W_x, cell.GATES, 3), _slots(b, cell.GATES, 3)
         if below.dtype == torch.int32:
             ids, pre_x = below, W_x_MIHS + b_MHS.unsqueeze(1)
         else:
             W_x_MIHS = W_x_MIHS.to(torch.bfloat16)
-            product = _product(below.flatten(1, 2), W_x_MIHS.flatten(2))
+            product = _cuda.product(below.flatten(1, 2), W_x_MIHS.flatten(2))
             ids, pre_x = None, product.view(M, T * B, H, 4) + b_MHS.unsqueeze(1)
         h = torch.empty(M, T + 1, B, H, dtype=torch.bfloat16, device=device)
         tiles = -(-B // code.rows)
@@ -160,31 +167,17 @@ class _Layer(torch.autograd.Function):
         d_gates = torch.empty(M, T * B, H * 4, dtype=torch.bfloat16, device=device)
         d_first = tuple(torch.empty(M, B, H, device=device) for _ in ctx.cell.STATES)
         d_w_c = torch.empty(M, tiles, 3, H, device=device)
-        code.function("backward", 128 + 4 * 32 * WIDTHS[H] * code.rows * 2 + 3 * code.mail).launch(
+        code.function("backward", 128 + 4 * 32 * code.tiles * code.rows * 2 // code.chains + 3 * code.mail).launch(
             (code.blocks, tiles, M), THREADS, code.packed(W_h.contiguous(), "backward"), d_h.contiguous(), saved,
             saved_state, state_first, None if w_c is None else w_c.contiguous(), d_gates, d_first[0], d_first[-1],
             d_w_c, ctx.clip, T, B,
         )  # fmt: skip
         before = h[:, :T].flatten(1, 2).transpose(1, 2)
-        d_W_h = _columns(_product(before, d_gates).view(M, H, H, 4), gates, 2)
-        if below.dtype == torch.int32:
-            # Each row of a one-hot matrix has a single 1: the product adds up the gradients of each symbol's rows.
-            ones = torch.nn.functional.one_hot(below.view(M, T * B).long(), I).to(torch.bfloat16)
-            d_W_x = _columns(_product(ones.transpose(1, 2), d_gates).view(M, I, H, 4), gates, 3)
-            d_b, d_below = d_W_x.sum(1), None
-        else:
-            d_W_x = _columns(_product(below.flatten(1, 2).transpose(1, 2), d_gates).view(M, I, H, 4), gates, 3)
-            ones = torch.ones(1, 1, 1, dtype=torch.bfloat16, device=device).expand(M, 1, T * B)
-            d_b = _columns(_product(ones, d_gates).view(M, H, 4), gates, 3)
-            d_x_slots = W_x_MIHS.flatten(2).transpose(1, 2)
-            d_below = torch.bmm(d_gates, d_x_slots).view(M, T, B, I)
+        d_W_h = _columns(_cuda.product(before, d_gates).view(M, H, H, 4), gates, 2)
+        d_W_x, d_b, d_below = _cuda.input_gradients(below, d_gates, W_x_MIHS.flatten(2), I)
+        d_W_x, d_b = (_columns(d.unflatten(-1, (H, 4)), gates, 3) for d in (d_W_x, d_b))
         d_peepholes = d_w_c.sum(1) if w_c is not None else None
         return None, None, None, None, d_below, d_W_x, d_W_h, d_b, d_peepholes, *d_first
-
-
-def _number(cell: RecurrentCell) -> int | None:
-    kind = type(cell).__module__.rpartition(".")[2]
-    return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
 
 
 def _slots(x: Tensor, gates: int, candidate: int) -> Tensor:
@@ -201,8 +194,3 @@ def _columns(x_HS: Tensor, gates: int, candidate: int) -> Tensor:
     if gates == 3:
         x_HS = torch.cat((x_HS[..., :2], x_HS[..., candidate : candidate + 1]), dim=-1)
     return x_HS.transpose(-1, -2).flatten(-2)
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """bfloat16 in, float32 out: the sums are never rounded."""
-    return torch.bmm(a, b, out_dtype=torch.float32)

@@ -1,0 +1,51 @@
+"""What the CUDA kernels share: the cells they know, their compiled code, and the products around a time loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unroll import cuda
+from unroll.cells import RecurrentCell
+
+CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru", "off"): 3}
+
+
+def number(cell: RecurrentCell) -> int | None:
+    """How pointwise.cu calls a cell; None for one that it does not know."""
+    kind = type(cell).__module__.rpartition(".")[2]
+    return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
+
+
+def module(name: str, defines: Mapping[str, int | str | None]) -> cuda.Module:
+    """A kernel's machine code, behind the cells' pointwise parts, for the current device."""
+    folder = Path(__file__).parent
+    return cuda.Module.load((folder / "pointwise.cu", folder / f"{name}.cu"), defines)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """A batched product with float32 sums, whatever is multiplied."""
+    if a.dtype == torch.float32:
+        return torch.bmm(a, b)
+    return torch.bmm(a, b, out_dtype=torch.float32)
+
+
+def input_gradients(
+    below: Tensor, d_sums_MNG: Tensor, W_x: Tensor, inputs: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of W_x, of b, and of what is below a layer, from the gradients of its gates' sums over all N steps and rows."""
+    M, N, _ = d_sums_MNG.shape
+    if below.dtype == torch.int32:
+        # Each row of a one-hot matrix has a single 1: the product adds up the gradients of each symbol's rows, and
+        # all symbols together are all rows.
+        ones = torch.zeros(M, N, inputs, dtype=d_sums_MNG.dtype, device=d_sums_MNG.device)
+        ones.scatter_(2, below.view(M, N, 1).long(), 1.0)
+        d_W_x = product(ones.transpose(1, 2), d_sums_MNG)
+        return d_W_x, d_W_x.sum(1), None
+    d_W_x = product(below.flatten(1, 2).transpose(1, 2), d_sums_MNG)
+    ones = torch.ones(1, 1, 1, dtype=d_sums_MNG.dtype, device=d_sums_MNG.device).expand(M, 1, N)
+    d_below = torch.bmm(d_sums_MNG, W_x.transpose(1, 2)).view_as(below)
+    return d_W_x, product(ones, d_sums_MNG).squeeze(1), d_below

@@ -1,0 +1,52 @@
+"""Precisions: in what numbers parameters are kept, and in what numbers they are multiplied.
+
+float32 is the truth. TF32 and bfloat16 keep parameters, optimiser, sums and the cells' memory in float32 and only
+multiply in fewer bits: TF32 rounds each factor to 10 bits of fraction, bfloat16 to 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+
+class Precision(NamedTuple):
+    """Two kinds of number."""
+
+    kept: torch.dtype
+    products: torch.dtype
+    tf32: bool = False
+
+
+PRECISIONS = {
+    "float32": Precision(torch.float32, torch.float32),
+    "float64": Precision(torch.float64, torch.float64),
+    "tf32": Precision(torch.float32, torch.float32, tf32=True),
+    "bfloat16": Precision(torch.float32, torch.bfloat16),
+}
+
+
+def why_not(name: str, device: torch.device) -> str | None:
+    """Why a device cannot compute in a precision, in words; None where it can."""
+    if name in ("float32", "float64"):
+        return None
+    if device.type != "cuda":
+        return f"precision {name} needs an NVIDIA GPU; on {device.type} there are float32 and float64"
+    capability = torch.cuda.get_device_capability(device)
+    if capability[0] < 8:
+        return f"precision {name} needs a GPU of compute capability 8 or newer; this one has {capability[0]}.{capability[1]}"
+    return None
+
+
+@contextmanager
+def multiplying(name: str) -> Iterator[None]:
+    """Let float32 products on CUDA be TF32 within this block, or not; torch keeps that as one switch for all."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if PRECISIONS[name].tf32 else "ieee"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
