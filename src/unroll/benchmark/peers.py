@@ -130,6 +130,7 @@ class Peer:
         outputs: int | None = None,
     ) -> None:
         self.shape, self.precision, self.device = shape, precision, device
+        self.half = DTYPES[precision] in (torch.float16, torch.bfloat16)
         self.windows = Windows(shape, corpus, device)
         self.head = nn.Sequential(
             nn.Linear(shape.hidden, shape.dense),
@@ -160,7 +161,9 @@ class Peer:
             for kept, state in zip(self.carried, after, strict=True):
                 kept.copy_(torch.stack(state).detach())
         logits_KBV = self.head(h_TBH[-len(window.targets_KB) :])[..., : self.shape.vocabulary]
-        loss = nn.functional.cross_entropy(logits_KBV.flatten(0, 1).float(), window.targets_KB.flatten())
+        if self.half:
+            logits_KBV = logits_KBV.float()
+        loss = nn.functional.cross_entropy(logits_KBV.flatten(0, 1), window.targets_KB.flatten())
         self.last_loss.copy_(loss.detach())
         return loss
 
@@ -186,7 +189,7 @@ class Graphed:
     def __init__(self, peer: Peer, record: bool = True) -> None:
         self.peer = peer
         trained = self.trained = peer.parameters
-        self.half = DTYPES[peer.precision] in (torch.float16, torch.bfloat16)
+        self.half = peer.half
         self.scale = LOSS_SCALE if peer.precision == "float16" else 1.0
         self.masters = [p.detach().float().requires_grad_() for p in trained] if self.half else trained
         if self.half:

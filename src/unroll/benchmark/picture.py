@@ -65,7 +65,10 @@ def draw(record: Record) -> Figure:
 
 def _panel(axes: Any, record: Record, shape: Shape, names: list[str], first: bool) -> None:
     own = {title(r): r for r in record.rows if r.shape == shape}
+    best = min((r.median for r in own.values() if r.median), default=None)
     axes.set_xscale("log")
+    axes.grid(True, axis="x", which="major", color="#ececec", linewidth=0.6)
+    axes.set_axisbelow(True)
     axes.set_ylim(len(names) - 0.4, -0.6)
     for place, name in enumerate(names):
         row = own.get(name)
@@ -80,12 +83,13 @@ def _panel(axes: Any, record: Record, shape: Shape, names: list[str], first: boo
         axes.plot([row.median], [place], "o", color=colour, markersize=4.5)
         axes.annotate(
             number(row.median),
-            (row.median, place),
+            (max(row.ms), place),
             (5, 0),
             textcoords="offset points",
             fontsize=6.5,
             va="center",
             color=INK,
+            weight="bold" if row.median == best else "normal",
         )
     precision = fastest_precision(record)
     floor = record.floor(next(iter(own.values())), precision)
@@ -104,7 +108,7 @@ def _panel(axes: Any, record: Record, shape: Shape, names: list[str], first: boo
             rotation=0,
         )
     axes.set_yticks(range(len(names)), names if first else [], fontsize=7)
-    axes.tick_params(axis="both", length=0, labelsize=7, colors=INK)
+    axes.tick_params(axis="both", which="both", length=0, labelsize=7, colors=INK)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#bbbbbb")
@@ -123,7 +127,7 @@ def _headline(record: Record, shape: Shape) -> str:
     ours = [r.median for r in record.rows if r.shape == shape and r.contestant not in PEERS and r.median]
     if not peer or not peer.median or not ours:
         return ""
-    return f"{peer.median / min(ours):.1f}× the fastest peer"
+    return f"{peer.median / min(ours):.1f} × as fast as the best peer"
 
 
 def _names(rows: list[Row]) -> list[str]:
@@ -138,7 +142,7 @@ def _room(axes: Any, record: Record) -> None:
     times = [ms for row in record.rows for ms in row.ms]
     floors = [f for row in record.rows if (f := record.floor(row, fastest_precision(record)))]
     if times:
-        axes.set_xlim(min([*times, *floors]) * 0.75, max(times) * 2.2)
+        axes.set_xlim(min([*times, *floors]) * 0.75, max(times) * 3)
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1,), numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -119,10 +119,8 @@ def _unroll(shape: Shape, choice: Choice, device: str) -> list[Entry]:
     fleets = choice.fleets or FLEETS[device, size]
     precisions = choice.precisions or PRECISIONS[device]
     named = choice.contestants or tuple(TITLES)
-    alone = [Entry(shape, "unroll", p) for p in precisions if "unroll" in named]
-    return alone + [
-        Entry(shape, "unroll-fleet", p, runs) for p in precisions for runs in fleets if "unroll-fleet" in named
-    ]
+    sizes = [("unroll", 1), *(("unroll-fleet", runs) for runs in fleets)]
+    return [Entry(shape, name, p, runs) for p in precisions for name, runs in sizes if name in named]
 
 
 def _peers(shape: Shape, choice: Choice, device: str) -> list[Entry]:

@@ -36,8 +36,9 @@ def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any
     found = [
         {"name": e.key, "count": e.count, "ms": (e.self_device_time_total if on_cuda else e.self_cpu_time_total) / 1e3}
         for e in profiler.key_averages()
-        # On a GPU only what ran there: the host's calls would be counted beside the kernels they launched.
-        if not on_cuda or e.device_type == DeviceType.CUDA
+        # On a GPU only what ran there: the host's calls and the spans that the optimiser marks out would be counted
+        # beside the kernels in them.
+        if not on_cuda or (e.device_type == DeviceType.CUDA and not e.is_user_annotation)
     ]
     total = sum(e["ms"] for e in found)
     return {

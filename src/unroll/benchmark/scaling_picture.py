@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ def draw(record: Record) -> Figure:
         lines = lines_over(record, centre, axis)
         _panel(axes, lines, words, _floor(record, centre, axis))
         values = sorted({x for line in lines.values() for x, _ in line})
+        if axis == "runs":
+            values = [v for v in values if math.log2(v).is_integer()]  # the others would stand on each other
         axes.set_xticks(values, [f"{v:g}" for v in values], fontsize=7)
         axes.minorticks_off()
     for axes in panels[::2]:
@@ -44,16 +47,19 @@ def draw(record: Record) -> Figure:
 def lines_over(record: Record, centre: Shape, axis: str) -> dict[str, Line]:
     """Each contestant's medians along one axis, the others at the centre. Over M, a fleet of any size is one line."""
     lines: dict[str, Line] = {}
-    for row in record.rows:
-        if row.median is None or not _on(row, centre, axis):
-            continue
-        if axis == "runs":
-            if row.contestant not in PEERS:
-                lines.setdefault(f"Unroll, {row.precision}", []).append((row.runs, row.median))
-        elif row.contestant in PEERS or row.runs in (1, record.settings["fleet"]):
-            many = f" of {row.runs}" if row.contestant == "unroll-fleet" else ""
-            name = f"{TITLES.get(row.contestant, row.contestant)}{many}, {row.precision}"
-            lines.setdefault(name, []).append((getattr(row.shape, axis), row.median))
+    on = [row for row in record.rows if row.median is not None and _on(row, centre, axis)]
+    most = max((row.runs for row in on), default=1)
+    for row in on:
+        assert row.median is not None
+        if row.contestant in PEERS:
+            # A peer trains one run at a time, however many there are.
+            places = (1, most) if axis == "runs" else (getattr(row.shape, axis),)
+            lines.setdefault(TITLES[row.contestant], []).extend((x, row.median) for x in places)
+        elif axis == "runs":
+            lines.setdefault(f"Unroll, {row.precision}", []).append((row.runs, row.median))
+        elif row.runs in (1, record.settings["fleet"]):
+            many = f"fleet of {row.runs}" if row.contestant == "unroll-fleet" else "alone"
+            lines.setdefault(f"Unroll, {many}, {row.precision}", []).append((getattr(row.shape, axis), row.median))
     return {name: sorted(set(line)) for name, line in lines.items()}
 
 
@@ -86,7 +92,8 @@ def _panel(axes: Any, lines: dict[str, Line], words: str, floor: Line) -> None:
         style = DASHES[(ours if own else theirs) % len(DASHES)]
         ours, theirs = ours + own, theirs + (not own)
         colour = OURS if own else THEIRS
-        axes.plot(*zip(*line, strict=True), marker="o", markersize=3, linewidth=1.2, linestyle=style, color=colour)
+        marker = "" if len({y for _, y in line}) == 1 < len(line) else "o"
+        axes.plot(*zip(*line, strict=True), marker=marker, markersize=3, linewidth=1.2, linestyle=style, color=colour)
         ends.append((line[-1], name, colour))
     if floor:
         axes.plot(*zip(*floor, strict=True), color=FLOOR, linewidth=0.9, linestyle=(0, (3, 2)))
@@ -97,7 +104,8 @@ def _panel(axes: Any, lines: dict[str, Line], words: str, floor: Line) -> None:
     points = [x for line in lines.values() for x, _ in line]
     if points:
         low, high = min(points), max(points)
-        axes.set_xlim(low / (high / low) ** 0.04, high * (high / low) ** 0.62)
+        span = max(high / low, 2.0)
+        axes.set_xlim(low / span**0.04, high * span**0.62)
     axes.set_title(words, fontsize=9, loc="left", color=INK)
     axes.grid(True, axis="y", which="major", linewidth=0.4, color="#e2e2e2")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -68,10 +68,11 @@ def fastest_precision(record: Record) -> str | None:
 def number(ms: float) -> str:
     """Three digits that matter.
 
-    >>> number(0.08071), number(12.345), number(1234.5)
-    ('0.0807', '12.3', '1234')
+    >>> number(0.08071), number(0.5), number(1.1), number(12.345), number(1234.5)
+    ('0.0807', '0.500', '1.10', '12.3', '1234')
     """
-    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}" if ms >= 1 else f"{ms:.3f}" if ms >= 0.1 else f"{ms:.4f}"
+    digits = 0 if ms >= 100 else 1 if ms >= 10 else 2 if ms >= 1 else 3 if ms >= 0.1 else 4
+    return f"{ms:.{digits}f}"
 
 
 def _cells(record: Record, row: Row) -> list[str]:
