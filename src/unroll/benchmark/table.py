@@ -56,7 +56,8 @@ def problems(record: Record) -> list[str]:
 def heading(record: Record) -> str:
     """Where it was measured."""
     machine = record.machine
-    threads = f", {machine.get('threads')} threads" if record.device == "cpu" else ""
+    count = machine.get("threads")
+    threads = f", {count} thread{'' if count == 1 else 's'}" if record.device == "cpu" else ""
     return f"{machine.get('processor')}{threads}, torch {machine.get('torch')}, unroll {machine.get('unroll')}"
 
 
