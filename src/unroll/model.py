@@ -64,7 +64,10 @@ class Model:
     ) -> Model:
         """The model that training starts from."""
         cell = cells.load(experiments[0].cell, experiments[0].peepholes)
-        values = [initial_parameters(e, cell, V) for e, V in zip(experiments, vocabularies, strict=True)]
+        # Runs of one fleet that start alike are drawn once: drawing is slow, and a sweep shares its seeds.
+        alike = {(e.seed, e.forget_bias, V): e for e, V in zip(experiments, vocabularies, strict=True)}
+        drawn = {key: initial_parameters(e, cell, key[-1]) for key, e in alike.items()}
+        values = [drawn[e.seed, e.forget_bias, V] for e, V in zip(experiments, vocabularies, strict=True)]
         return cls.stacked(experiments, vocabularies, values, device, kernel)
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli import data, evaluate, sample, train
+from unroll.cli import bench, data, evaluate, sample, train
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -54,4 +54,5 @@ def unroll(
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("sample")(sample.sample)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,30 @@
+"""A training step as a CUDA graph: recorded once, then replayed without Python or launches in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+WARM_UP = 3  # steps in which libraries choose their algorithms and Adam makes its state, before anything is recorded
+
+
+def captured(train: Callable[[], None], device: torch.device, record: bool = True) -> Callable[[], None]:
+    """What replays `train`; where nothing is to be recorded, `train` itself, warmed up all the same."""
+    if not record:
+        for _ in range(WARM_UP):
+            train()
+        return train
+    with torch.cuda.device(device):
+        # The warm-up has a stream of its own, so that nothing it allocates is tied to the one that is recorded.
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                train()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            train()
+    replay: Callable[[], None] = graph.replay
+    return replay

@@ -1,0 +1,94 @@
+"""Where one contestant's time goes: the device's kernels, or on a CPU torch's operations, over a few steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from unroll import devices
+from unroll.benchmark.contestants import Entry, Racer
+from unroll.benchmark.record import FORMAT
+from unroll.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WARM_UP = {"cuda": 5, "cpu": 1}
+STEPS = 3
+LINES = 25
+
+
+def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any]) -> dict[str, Any]:
+    """A few steps under torch's profiler, as a record."""
+    for _ in range(WARM_UP[device.type]):
+        racer.step()
+    devices.wait(device)
+    on_cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    with profile(activities=activities) as profiler:
+        for _ in range(STEPS):
+            racer.step()
+        devices.wait(device)
+    found = [
+        {"name": e.key, "count": e.count, "ms": (e.self_device_time_total if on_cuda else e.self_cpu_time_total) / 1e3}
+        for e in profiler.key_averages()
+        # On a GPU only what ran there: the host's calls and the spans that the optimiser marks out would be counted
+        # beside the kernels in them.
+        if not on_cuda or (e.device_type == DeviceType.CUDA and not e.is_user_annotation)
+    ]
+    total = sum(e["ms"] for e in found)
+    return {
+        "format": FORMAT,
+        "mode": "profile",
+        "device": device.type,
+        "machine": machine,
+        "what": entry.label,
+        "kernel": racer.kernel,
+        "steps": STEPS,
+        "runs": entry.runs,
+        "ms": total,
+        "events": [e | {"share": e["ms"] / total if total else 0.0} for e in sorted(found, key=lambda e: -e["ms"])],
+    }
+
+
+def read(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A profile's content, checked for what the table needs."""
+    try:
+        events = [
+            {"name": str(e["name"]), "count": int(e["count"]), "ms": float(e["ms"]), "share": float(e["share"])}
+            for e in content["events"]
+        ]
+        numbers = {"ms": float(content["ms"]), "steps": int(content["steps"]), "runs": int(content["runs"])}
+        if min(numbers.values()) < 0 or not numbers["steps"] or not numbers["runs"]:
+            raise ValueError("a number below its least")
+        return {**content, **numbers, "events": events, "what": str(content["what"]), "kernel": str(content["kernel"])}
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path} is a damaged profile: {error!r}. Profile again with --json.") from None
+
+
+def table(record: dict[str, Any]) -> Table:
+    """The events that take the most time."""
+    from rich.table import Table
+    from rich.text import Text
+
+    each = record["ms"] / record["steps"] / record["runs"]
+    shown = Table(
+        title=Text(f"{record['what']} (kernel {record['kernel']}): {each:.4g} ms a run-batch, {record['steps']} steps"),
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    shown.add_column("name", no_wrap=True, overflow="ellipsis")
+    for name in ("count", "total ms", "share"):
+        shown.add_column(name, justify="right")
+    for event in record["events"][:LINES]:
+        shown.add_row(Text(event["name"]), f"{event['count']:,}", f"{event['ms']:.3f}", f"{event['share']:.1%}")
+    rest = record["events"][LINES:]
+    if rest:
+        ms, share = sum(e["ms"] for e in rest), sum(e["share"] for e in rest)
+        shown.add_row(Text(f"{len(rest)} others", style="dim"), "", f"{ms:.3f}", f"{share:.1%}")
+    return shown

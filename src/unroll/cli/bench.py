@@ -1,0 +1,246 @@
+"""`unroll bench`: this machine, against the peers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unroll.cli.screen import say, warn
+from unroll.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unroll.benchmark.contestants import Workshop
+    from unroll.benchmark.measure import Care
+    from unroll.benchmark.plan import Choice
+    from unroll.benchmark.record import Record
+
+NARROWEST = 100  # columns that a table needs, where no terminal says how many there are
+
+
+def bench(
+    architectures: Annotated[
+        str, typer.Option(help="Layers x hidden, with commas [1x128,1x512,2x128,2x512].", show_default=False)
+    ] = "",
+    procedures: Annotated[
+        str, typer.Option(help="Of training [multi-loss,single-loss,conditional].", show_default=False)
+    ] = "",
+    contestants: Annotated[
+        str,
+        typer.Option(
+            help="unroll, unroll-fleet, lstm-eager, lstm-graphed, cudnn-half, flashrnn [all that run here].",
+            show_default=False,
+        ),
+    ] = "",
+    only: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Only rows like this: '1x512 multi*fleet'.", show_default=False)
+    ] = "",
+    fleet: Annotated[
+        str,
+        typer.Option(metavar="N,N", help="Runs side by side [by device and architecture].", show_default=False),
+    ] = "",
+    precision: Annotated[
+        str,
+        typer.Option(help="Of Unroll's rows [CUDA: bfloat16,tf32,float32; CPU: float32].", show_default=False),
+    ] = "",
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Instead: time against M, γ, k2 and r, one varied at a time.")
+    ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Instead: where the first chosen contestant's time goes.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter and fewer blocks: rough numbers.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, max=600, help="Of one block [0.12, CPU 0.3].", show_default=False)
+    ] = None,
+    blocks: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Timed for each row [5, CPU 3].", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    kernel: Annotated[str, typer.Option(help="Of Unroll's rows.")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of the CPU, for everybody [torch's own choice].", show_default=False)
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the record: every repetition.", show_default=False)
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.", show_default=False)
+    ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Measure nothing: show and draw a record again.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Time whole training steps of Unroll and of what one would write without it, side by side in one process.
+
+    Four architectures (r layers of γ LSTM units) under three training procedures, 64 rows, k2 = 100, k1 = 40, dense
+    1024, 85 symbols; forward, backward and Adam. A fleet's time is that of a step divided by its runs: ms a run-batch.
+    Peers are torch.nn.LSTM as most write it, the same as a CUDA graph in TF32, the fastest way found to use cuDNN, and
+    flashrnn where it is installed. The floor is what the matrix products alone would take on this machine.
+
+    \b
+    unroll bench --quick                                     rough, first
+    unroll bench --json bench.json --picture bench.png       all of it: minutes
+    unroll bench --only '1x512 multi' --fleet 8,16           a part of it
+    unroll bench --scaling --picture scaling.png             against M, γ, k2 and r
+    unroll bench --profile --only '1x512 multi*fleet'        where the time goes
+    """
+    _refuse_bad_files(json, picture, from_, scaling and profile)
+    if from_ is not None:
+        _again(from_, json, picture)
+        return
+    import torch
+
+    from unroll import devices, kernels
+    from unroll.benchmark import measure, plan
+    from unroll.benchmark.contestants import Workshop
+    from unroll.benchmark.shapes import random_corpus
+
+    choice = plan.Choice(
+        _words(architectures), _words(procedures), _words(contestants), _words(precision), _numbers(fleet), only
+    )
+    if kernel != "auto":
+        kernels.load(kernel)
+    if threads:
+        torch.set_num_threads(threads)
+    where = devices.find(_resolved(device))
+    choice, notes = _allowed(choice, where.type)
+    for note in notes:
+        warn(note)
+    care = (measure.QUICK if quick else measure.CARE)[where.type]
+    care = replace(care, seconds=seconds or care.seconds, blocks=blocks or care.blocks)
+    workshop = Workshop(random_corpus(), where, kernel)
+    if profile:
+        _profile(choice, workshop, json)
+    else:
+        _measure(choice, workshop, care, notes, scaling, json, picture)
+
+
+def _measure(
+    choice: Choice,
+    workshop: Workshop,
+    care: Care,
+    notes: list[str],
+    scaling: bool,
+    json: Path | None,
+    picture: Path | None,
+) -> None:
+    from unroll.benchmark import plan, record, running
+    from unroll.benchmark.verdicts import line
+
+    kind = workshop.device.type
+    groups = (plan.scaling if scaling else plan.comparison)(choice, kind)
+    settings = {"choice": asdict(choice), "kernel": workshop.kernel}
+    if scaling:
+        settings |= plan.scaling_settings(choice, kind)
+    say(f"{sum(map(len, groups))} rows; {care.blocks} blocks of about {care.seconds:g} s each.")
+    measured = running.measure(
+        "scaling" if scaling else "comparison",
+        groups,
+        workshop.build,
+        workshop.device,
+        care,
+        settings,
+        notes,
+        tell=lambda row: say(line(row)),
+        keep=lambda so_far: None if json is None else record.write(so_far, json),
+    )
+    _show(measured, picture)
+
+
+def _profile(choice: Choice, workshop: Workshop, json: Path | None) -> None:
+    from unroll.benchmark import machine, plan, profiling, record
+
+    entry = plan.comparison(choice, workshop.device.type)[0][0]
+    say(f"profiling {entry.label}")
+    content = profiling.run(entry, workshop.build(entry), workshop.device, machine.facts(workshop.device))
+    if json is not None:
+        record.write(content, json)
+    _print(profiling.table(content))
+
+
+def _again(source: Path, json: Path | None, picture: Path | None) -> None:
+    from unroll.benchmark import profiling, record
+
+    content = record.load(source)
+    if content.get("mode") == "profile":
+        if picture is not None:
+            raise ConfigurationError("A profile has no picture: drop --picture.")
+        _print(profiling.table(profiling.read(content, source)))
+        return
+    _show(record.read(content, source), picture)
+    if json is not None:
+        record.write(record.read(content, source), json)
+
+
+def _show(measured: Record, picture: Path | None) -> None:
+    from unroll.benchmark import picture as pictures
+    from unroll.benchmark import table
+
+    _print(table.table(measured))
+    for problem in table.problems(measured):
+        warn(problem)
+    if picture is not None:
+        pictures.save(measured, picture)
+
+
+def _print(shown: Table) -> None:
+    from rich.console import Console
+
+    # In a pipe there is no width to fit into: nothing is cut off.
+    Console(width=None if os.isatty(1) else NARROWEST + 60, soft_wrap=False).print(shown)
+
+
+def _allowed(choice: Choice, kind: str) -> tuple[Choice, list[str]]:
+    """Without the precisions that experiments do not take; an error where that leaves none."""
+    from unroll.benchmark import plan
+
+    wanted = choice.precisions or plan.PRECISIONS[kind]
+    refused = plan.refused(wanted)
+    kept = tuple(p for p in wanted if p not in refused)
+    if not kept:
+        raise ConfigurationError(*refused.values())
+    return replace(choice, precisions=kept), [f"left out: {why}" for why in refused.values()]
+
+
+def _resolved(device: str) -> str:
+    import torch
+
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+
+
+def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | None, two_modes: bool) -> None:
+    """Before anything is measured: minutes of it should not end in a folder that is not there."""
+    from unroll.benchmark.picture import SUFFIXES
+
+    wrong = ["--scaling and --profile are two measurements: choose one."] if two_modes else []
+    for option, path in (("--json", json), ("--picture", picture)):
+        if path is not None and not path.absolute().parent.is_dir():
+            wrong.append(f"{option} {path}: there is no folder {path.absolute().parent}. Make it, or name another.")
+        elif path is not None and path.is_dir():
+            wrong.append(f"{option} {path} is a folder. Name a file in it.")
+    if picture is not None and picture.suffix not in SUFFIXES:
+        wrong.append(f"--picture must end in {', '.join(SUFFIXES)}. Got {picture}.")
+    if source is not None and source.is_dir():
+        wrong.append(f"--from {source} is a folder. Name the record in it.")
+    if wrong:
+        raise ConfigurationError(*wrong)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(int(word) for word in _words(text)))
+    except ValueError:
+        raise ConfigurationError(f"--fleet takes numbers with commas, as in 21,28. Got {text!r}.") from None
