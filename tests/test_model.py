@@ -109,7 +109,7 @@ def test_float32_values_are_the_float64_ones_rounded() -> None:
 
 def masks(model: Model, batch: int, purpose: str = "dropout.dense", shape: tuple[int, int] = (6, 7)) -> torch.Tensor:
     ones = torch.ones(len(model.experiments), *shape, dtype=model.dtype)
-    return model._dropout(ones, purpose, batch)
+    return model._dropout(ones, purpose, torch.tensor(batch))
 
 
 def test_a_runs_dropout_is_the_same_alone_and_in_a_fleet() -> None:
@@ -142,7 +142,7 @@ def test_without_a_batch_number_nothing_is_dropped() -> None:
     model = random_model([tiny(dropout=0.5)], [V])
     h = random_tensor(1, 2, 3, 5, seed=0)
     assert torch.equal(model.head(h), model.head(h))
-    assert not torch.equal(model.head(h), model.head(h, batch=0))
+    assert not torch.equal(model.head(h), model.head(h, batch=torch.tensor(0)))
 
 
 def test_padded_symbols_have_no_probability_and_no_gradient() -> None:

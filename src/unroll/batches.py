@@ -25,7 +25,7 @@ from unroll.experiment import Experiment
 class Batch(NamedTuple):
     """What one training step reads."""
 
-    number: int  # counted from 0 over the whole run
+    number: Tensor  # counted from 0 over the whole run; on the device, so that a recorded step can be replayed
     inputs_MTB: Tensor
     targets_MKB: Tensor
     gap_MTB: Tensor | None  # tokens between this window and the next, where k1 > k2 and a state is carried
@@ -62,6 +62,16 @@ class Schedule:
         batch, row = np.divmod(self._order[1][i * rows : (i + 1) * rows], rows)
         return np.asarray(self.row_starts[row] + batch * self.experiment.scheme.k1)
 
+    def places(self, first: int, count: int) -> NDArray[np.int64]:
+        """Where the rows' windows of batches first … first + count − 1 start in the train set, which has an end."""
+        numbers = np.arange(first, first + count)
+        if self.experiment.shuffle:
+            return np.stack([self.starts(int(n)) for n in numbers])
+        epochs, i = np.divmod(numbers, self.batches_an_epoch)
+        rotations = {int(e): self.rotation(int(e) * self.batches_an_epoch) for e in np.unique(epochs)}
+        moved = i * self.experiment.scheme.k1 + np.array([rotations[int(e)] for e in epochs])
+        return np.asarray(self.row_starts + moved[:, None])
+
     def rotation(self, number: int) -> int:
         """How far the train set has been rotated when this batch is read."""
         epoch = number // self.batches_an_epoch
@@ -70,6 +80,10 @@ class Schedule:
         if self.experiment.rotation == "continue":
             return epoch * self.batches_an_epoch * self.experiment.scheme.k1 % self.train
         return randomness.below(self.experiment.seed, "rotation", epoch, self.train)
+
+    def all_resets(self, first: int, count: int) -> NDArray[np.bool_]:
+        """The same for a stretch of batches."""
+        return np.stack([self.resets(n) for n in range(first, first + count)])
 
     def resets(self, number: int) -> NDArray[np.bool_]:
         """Which rows' carried state is set to 0 before this batch."""
@@ -91,18 +105,20 @@ class Batches:
         self._places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
 
     def __getitem__(self, number: int) -> Batch:
-        starts = np.stack([s.starts(number) + s.rotation(number) for s in self.schedules])
-        resets = np.stack([s.resets(number) for s in self.schedules])
-        device = self._text.device
-        starts_MB = torch.from_numpy(starts).to(device)
+        starts_nMB, resets_nMB = self.stretch(number, 1)
+        return self.gather(torch.tensor(number, device=self._text.device), starts_nMB[0], resets_nMB[0])
+
+    def stretch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Where the windows of the next batches start, and which rows are reset before each."""
+        starts = np.stack([s.places(first, count) for s in self.schedules], axis=1)
+        resets = np.stack([s.all_resets(first, count) for s in self.schedules], axis=1)
+        return torch.from_numpy(starts).to(self._text.device), torch.from_numpy(resets).to(self._text.device)
+
+    def gather(self, number: Tensor, starts_MB: Tensor, reset_MB: Tensor) -> Batch:
+        """The tokens behind those starts; on the device alone."""
         window = self._tokens(starts_MB, 0, self.k2 + 1)
-        return Batch(
-            number,
-            inputs_MTB=window[:, :-1],
-            targets_MKB=window[:, -self.K :],
-            gap_MTB=self._tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None,
-            reset_MB=torch.from_numpy(resets).to(device),
-        )
+        gap = self._tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None
+        return Batch(number, window[:, :-1], window[:, -self.K :], gap, reset_MB)
 
     def _tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
         """Tokens `first` to `last` − 1 behind each start, as [M, T, B]."""

@@ -28,6 +28,9 @@ _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _ANY_CLUSTER = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 
 
+Argument = Tensor | int | float | ctypes.Structure | None
+
+
 class Function:
     """One __global__ function."""
 
@@ -44,8 +47,8 @@ class Function:
         self.shared = shared
         return self
 
-    def launch(self, grid: Sequence[int], block: int, *arguments: Tensor | int | float | None) -> None:
-        """Tensors go as pointers, None as a null pointer, integers as int, numbers as float."""
+    def launch(self, grid: Sequence[int], block: int, *arguments: Argument) -> None:
+        """Tensors go as pointers, None as a null pointer, integers as int, numbers as float, structures by value."""
         held = [_argument(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(a) for a in held))
         x, y, z = (*grid, 1, 1)[:3]
@@ -126,9 +129,11 @@ def _sized(size: str, content: str, program: ctypes.c_void_p) -> bytes:
     return buffer.raw
 
 
-def _argument(value: Tensor | int | float | None) -> Any:
+def _argument(value: Argument) -> Any:
     if isinstance(value, Tensor):
         return ctypes.c_void_p(value.data_ptr())
+    if isinstance(value, ctypes.Structure):
+        return value
     if value is None:
         return ctypes.c_void_p(None)
     return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from unroll import kernels
+from unroll import cells, kernels, precisions
 from unroll.errors import ConfigurationError
 from unroll.experiment import Experiment
+from unroll.initialisation import parameter_shapes
+from unroll.kernels import Layer, Network
 
 
 def resolve(experiment: Experiment) -> Experiment:
@@ -17,13 +19,30 @@ def resolve(experiment: Experiment) -> Experiment:
     device = experiment.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    find(device)
+    reason = precisions.why_not(experiment.precision, find(device))
+    if reason:
+        raise ConfigurationError(f"{reason[0].upper()}{reason[1:]}. Choose another --precision or --device.")
+    kernel = kernels.choose(outline(experiment), find(device)) if experiment.kernel == "auto" else experiment.kernel
     return replace(
         experiment,
         device=device,
-        kernel=kernels.AUTO if experiment.kernel == "auto" else experiment.kernel,
+        kernel=kernel,
         threads=experiment.threads or torch.get_num_threads(),
     )
+
+
+def outline(experiment: Experiment) -> Network:
+    """The shapes of an experiment's recurrent layers, without values."""
+    cell = cells.load(experiment.cell, experiment.peepholes)
+    shapes = parameter_shapes(experiment, cell, 1)
+    layers = []
+    for layer in range(experiment.layers):
+        own = {
+            name: torch.empty(1, *shapes[f"layers.{layer}.{name}"], device="meta")
+            for name in ("W_x", "W_h", "b", *cell.extra_shapes(experiment.hidden))
+        }
+        layers.append(Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own))
+    return Network(cell, experiment.clip, tuple(layers), experiment.precision)
 
 
 def find(name: str) -> torch.device:

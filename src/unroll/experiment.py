@@ -88,7 +88,7 @@ class Experiment:
     rows: int = _setting("training", 64, _at_least(1))
     clip: float = _setting("training", 50.0, (lambda v: v > 0, "a positive number"))
     seed: int = _setting("training", 0, _SEED)
-    precision: str = _setting("training", "float32", _one_of("float32", "float64"))
+    precision: str = _setting("training", "float32", _one_of("float32", "float64", "tf32", "bfloat16"))
     rotation: str = _setting("training", "random", _one_of("random", "continue"))
     shuffle: bool = _setting("training", False)
 

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unroll import optimisers
-from unroll.batches import Batches
+from unroll import optimisers, precisions
+from unroll.batches import Batch, Batches
 from unroll.corpus import Corpus
 from unroll.experiment import Experiment
 from unroll.model import Model
+from unroll.optimisers._fused import Fused
 
+STRETCH = 128  # batches whose places are sent to a GPU at a time
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
 
@@ -36,11 +38,17 @@ class Learner:
             for name, p in self.model.parameters.items()
         }
         self.carried = self.model.no_state()
-        self.count = 0  # batches done
+        self.count = 0  # batches done; on the device the same number drives a recorded step
+        self._number = torch.zeros((), dtype=torch.long, device=device)
+        self._recorded: Recorded | None = None
+        fuses = device.type == "cuda" and self.model.dtype == torch.float32
+        self._fused = Fused(self.optimiser) if fuses else None
 
         def per_run(values: Sequence[object], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
+        self._carries_M = per_run([e.scheme.carries for e in experiments], torch.bool)
+        self._carry = any(e.scheme.carries for e in experiments)
         self.weights_MK = per_run([e.scheme.weights for e in experiments], self.model.dtype)
         self.learning_rate_M = per_run([e.learning_rate for e in experiments], self.model.dtype)
         self.last_M = per_run([e.batches for e in experiments], torch.long)
@@ -53,42 +61,70 @@ class Learner:
         self.loss_count_M = per_run([0] * len(experiments), torch.long)
 
     def step(self) -> None:
-        """Train on one batch."""
-        batch = self.batches[self.count]
-        nll_MBK, state = self.model.nll(batch, self.carried)
-        loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
-        parameters = self.model.parameters
-        gradients = dict(zip(parameters, torch.autograd.grad(loss_M.sum(), list(parameters.values())), strict=True))
+        """Train on one batch: on a GPU as a replay of one recorded step, elsewhere as it stands here."""
+        if self.model.device.type != "cuda":
+            self._number.fill_(self.count)
+            self._advance(self.batches[self.count])
+        else:
+            if self._recorded is None:
+                self._recorded = Recorded(self)
+            self._recorded.replay()
+        self.count += 1
+
+    def _advance(self, batch: Batch) -> None:
+        with precisions.multiplying(self.experiments[0].precision):
+            nll_MBK, state = self.model.nll(batch, self.carried)
+            loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
+            parameters = self.model.parameters
+            found = torch.autograd.grad(loss_M.sum(), list(parameters.values()))
+            gradients = {name: g.contiguous() for name, g in zip(parameters, found, strict=True)}
         with torch.no_grad():
             alive_M = self._judge(loss_M, gradients)
             self._update(gradients, alive_M)
-            self.carried = tuple(
-                tuple(torch.where(_like(alive_M, new), new, old) for new, old in zip(*pair, strict=True))
-                for pair in zip(state, self.carried, strict=True)
-            )
+            moves_M = alive_M & self._carries_M
+            for old, new in zip(self.carried, state, strict=True) if self._carry else ():
+                for o, n in zip(old, new, strict=True):
+                    o.copy_(torch.where(_like(moves_M, n), n, o))
             self.loss_sum_M += torch.where(alive_M, loss_M.double() / self.weights_MK.double().sum(-1), 0.0)
             self.loss_count_M += alive_M
-        self.count += 1
 
     def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
-        going_M = (self.stopped_M == 0) & (self.last_M > self.count)
-        # The largest magnitude is finite only if every element is: a NaN is larger than everything here.
-        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
-        reason_M = torch.where(torch.isfinite(loss_M), torch.where(finite_M, 0, 2), 1)
+        going_M = (self.stopped_M == 0) & (self.last_M > self._number)
+        reason_M = torch.where(torch.isfinite(loss_M), torch.where(self._finite(gradients), 0, 2), 1)
         bad_M = going_M & (reason_M > 0)
-        self.stopped_M = torch.where(bad_M, self.count + 1, self.stopped_M)
-        self.reason_M = torch.where(bad_M, reason_M, self.reason_M)
+        self.stopped_M.copy_(torch.where(bad_M, self._number + 1, self.stopped_M))
+        self.reason_M.copy_(torch.where(bad_M, reason_M, self.reason_M))
         return going_M & ~bad_M
 
+    def _finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        if self._fused:
+            return self._fused.finite(list(gradients.values()))
+        # The largest magnitude is finite only if every element is: a NaN is larger than everything here.
+        return torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
+
     def _update(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        parameters, moments = self.model.parameters, self.moments
+        if self._fused:
+            tensors = [(parameters[name].detach(), gradient, moments[name]) for name, gradient in gradients.items()]
+            self._fused.update(tensors, self.learning_rate_M, alive_M, self._number)
+            return
+        count = (self._number + 1).double() if self.model.device.type == "cuda" else self.count + 1
         for name, gradient in gradients.items():
-            old = self.moments[name]
+            old = moments[name]
             rate = _like(self.learning_rate_M, gradient)
-            amount, new = self.optimiser.update(gradient, old, rate, self.count + 1)
+            amount, new = self.optimiser.update(gradient, old, rate, count)
             alive = _like(alive_M, gradient)
-            self.model.parameters[name].sub_(torch.where(alive, amount, 0.0))
-            self.moments[name] = tuple(torch.where(alive, n, o) for n, o in zip(new, old, strict=True))
+            parameters[name].sub_(torch.where(alive, amount, 0.0))
+            for o, n in zip(old, new, strict=True):
+                o.copy_(torch.where(alive, n, o))
+
+    def changing(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+        moments = [m for own in self.moments.values() for m in own]
+        carried = [s for state in self.carried for s in state]
+        sums = [self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M]
+        return [*(p.detach() for p in self.model.parameters.values()), *moments, *carried, *sums]
 
     def stopped(self, m: int) -> tuple[int, str] | None:
         """The batch at which a run diverged, and why; None if it did not."""
@@ -143,6 +179,50 @@ class Learner:
             for layer, state in enumerate(self.carried)
             for name, s in zip(self.model.cell.STATES, state, strict=True)
         }
+
+
+class Recorded:
+    """A learner's step as one CUDA graph: the host launches it and computes nothing."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner, self.number = learner, learner._number
+        self.first = learner.count
+        self.starts_nMB, self.resets_nMB = learner.batches.stretch(self.first, STRETCH)
+        self.place = torch.zeros(1, dtype=torch.long, device=self.number.device)
+        # Libraries and compilers want to have run before a recording; what those steps change is put back.
+        before = [t.clone() for t in learner.changing()]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._step()
+        for value, old in zip(learner.changing(), before, strict=True):
+            value.copy_(old)
+        self._move(self.first)
+
+    def _step(self) -> None:
+        starts_MB, resets_MB = (s.index_select(0, self.place)[0] for s in (self.starts_nMB, self.resets_nMB))
+        self.learner._advance(self.learner.batches.gather(self.number, starts_MB, resets_MB))
+        self.number += 1
+        self.place += 1
+
+    def _move(self, count: int) -> None:
+        self.number.fill_(count)
+        self.place.fill_(count - self.first)
+
+    def replay(self) -> None:
+        """The next batch."""
+        count = self.learner.count
+        if not self.first <= count < self.first + STRETCH:
+            self.first = count
+            for buffer, values in zip((self.starts_nMB, self.resets_nMB), self.learner.batches.stretch(count, STRETCH), strict=True):
+                buffer.copy_(values)
+            self._move(count)
+        self.graph.replay()
 
 
 def _like(value_M: Tensor, tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells, kernels, randomness
+from unroll import cells, cuda_head, kernels, precisions, randomness
 from unroll.batches import Batch
 from unroll.experiment import Experiment
 from unroll.initialisation import initial_parameters, parameter_shapes
@@ -56,6 +56,8 @@ class Model:
             self._per_run(list(word), torch.long)
             for word in zip(*(randomness.seed_words(e.seed) for e in experiments), strict=True)
         ]
+        self._keys_M2 = torch.stack(self._seed_words, dim=1).to(torch.int32).contiguous()
+        self._drops = any(e.dropout for e in experiments)
         self._kernel = kernels.require(kernel, self.network, self.device)
 
     @classmethod
@@ -83,7 +85,7 @@ class Model:
         shape = experiments[0]
         cell = cells.load(shape.cell, shape.peepholes)
         V = -(-max(vocabularies) // PAD) * PAD
-        dtype = getattr(torch, shape.precision)
+        dtype = precisions.PRECISIONS[shape.precision].kept
         parameters = {}
         for name, padded in parameter_shapes(shape, cell, V).items():
             stack = torch.zeros(len(experiments), *padded, dtype=dtype)
@@ -101,7 +103,8 @@ class Model:
         for layer in range(self.experiments[0].layers):
             own = {k: self.parameters[f"layers.{layer}.{k}"] for k in ("W_x", "W_h", "b", *names)}
             layers.append(Layer(own["W_x"], own["W_h"], own["b"], {k: own[k] for k in names}))
-        return Network(self.cell, self.experiments[0].clip, tuple(layers))
+        shape = self.experiments[0]
+        return Network(self.cell, shape.clip, tuple(layers), shape.precision)
 
     def nll(self, batch: Batch, carried: States) -> tuple[Tensor, States]:
         """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
@@ -112,20 +115,37 @@ class Model:
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        targets_MKB = batch.targets_MKB
-        logits_MKBV = self.head(h_MTBH[:, -targets_MKB.shape[1] :], batch.number)
-        nll_MKB = torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
+        K = batch.targets_MKB.shape[1]
+        h_MKBH = h_MTBH if h_MTBH.shape[1] == K else h_MTBH[:, -K:]
+        nll_MKB = self._scored(h_MKBH, batch.targets_MKB, batch.number)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 
-    def head(self, h_MTBH: Tensor, batch: int | None = None) -> Tensor:
+    def _scored(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
+        if self.device.type == "cuda" and self.dtype == torch.float32:
+            dropout = cuda_head.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
+            own = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W"))
+            out_b = self.parameters["out.b"] + self._mask_MV
+            h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
+            nll_MN = cuda_head.nll(h_MNH, *own, out_b, targets_MN, dropout, self.experiments[0].precision, LEAK)
+            return nll_MN.view_as(targets_MKB)
+        logits_MKBV = self.head(h_MKBH, number)
+        return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
+
+    def head(self, h_MTBH: Tensor, batch: Tensor | None = None) -> Tensor:
         """Logits from the top layer's h; with a batch number, that batch's dropout."""
         M, T, B, H = h_MTBH.shape
         x = self._dropout(h_MTBH.reshape(M, T * B, H), "dropout.dense", batch)
-        x = torch.baddbmm(self.parameters["dense.b"].unsqueeze(1), x, self.parameters["dense.W"])
+        x = self._dense(x, "dense.W", self.parameters["dense.b"])
         x = self._dropout(torch.nn.functional.leaky_relu(x, LEAK), "dropout.out", batch)
-        x = torch.baddbmm((self.parameters["out.b"] + self._mask_MV).unsqueeze(1), x, self.parameters["out.W"])
+        x = self._dense(x, "out.W", self.parameters["out.b"] + self._mask_MV)
         return x.view(M, T, B, -1)
+
+    def _dense(self, x_MNI: Tensor, name: str, b: Tensor) -> Tensor:
+        products = precisions.PRECISIONS[self.experiments[0].precision].products
+        if products == self.dtype:
+            return torch.baddbmm(b.unsqueeze(1), x_MNI, self.parameters[name])
+        return precisions.product(x_MNI.to(products), self.parameters[name].to(products)) + b.unsqueeze(1)
 
     def advance(self, ids_MB: Tensor, states: States) -> States:
         """One time step of all layers, forward only: what sampling, perplexity and gaps are made of."""
@@ -174,6 +194,8 @@ class Model:
     def _first(self, batch: Batch, carried: States) -> States:
         """Learned, carried or 0, run by run; `where` keeps a carried run's gradient out of the learned state."""
         learned = self.first_state(batch.reset_MB.shape[1])
+        if all(e.scheme.learns for e in self.experiments):
+            return learned
         learns, carries = self._learns_M.view(-1, 1, 1), self._carries_M.view(-1, 1, 1)
         keep = carries & ~batch.reset_MB.unsqueeze(-1)
         return tuple(
@@ -183,11 +205,12 @@ class Model:
 
     def _dropout(self, x_MNH: Tensor, purpose: str, batch: int | None) -> Tensor:
         """Inverted dropout, its mask a pure function of (run seed, purpose, batch, element)."""
-        if batch is None or not any(e.dropout for e in self.experiments):
+        if batch is None or not self._drops:
             return x_MNH
         M, N, H = x_MNH.shape
         blocks = torch.arange(-(-N * H // 4), device=self.device)
-        low, high, other = (torch.full_like(blocks[:1], w) for w in (batch, 0, randomness.purpose_word(purpose)))
+        low, high = batch.view(1), torch.zeros_like(blocks[:1])
+        other = torch.full_like(blocks[:1], randomness.purpose_word(purpose))
         key = (self._seed_words[0].unsqueeze(1), self._seed_words[1].unsqueeze(1))
         words = torch.stack(randomness.philox((blocks, low, other, high), key), dim=-1).view(M, -1)[:, : N * H]
         drop_M = self._dropout_M.view(-1, 1, 1)

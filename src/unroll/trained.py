@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unroll import cells, devices, midi, plugins, randomness
+from unroll import cells, devices, kernels, midi, plugins, precisions, randomness
 from unroll.corpus import Corpus
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
@@ -20,7 +20,7 @@ from unroll.evaluation import Perplexity, perplexities, token_nll
 from unroll.experiment import SEEDS, Experiment
 from unroll.generation import generate
 from unroll.initialisation import parameter_shapes
-from unroll.kernels import AUTO, States
+from unroll.kernels import States
 from unroll.model import Model
 from unroll.run import RunFolder
 from unroll.tokens import Vocabulary
@@ -98,7 +98,12 @@ def load(path: str | Path, device: str = "auto") -> Run:
     ]
     if wrong:
         raise RunError(*wrong)
-    model = Model.stacked([experiment], [len(vocabulary)], [tensors], where, AUTO)
+    computed = experiment
+    if precisions.why_not(experiment.precision, where):
+        computed = replace(experiment, precision="float32")
+        notes.append(f"It was trained in {experiment.precision}, which this device lacks: here it computes in float32.")
+    kernel = kernels.choose(devices.outline(computed), where)
+    model = Model.stacked([computed], [len(vocabulary)], [tensors], where, kernel)
     carried = None
     if experiment.scheme.carries:
         carried = tuple(

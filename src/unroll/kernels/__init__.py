@@ -3,6 +3,8 @@
     supports(network, device)                 None, or the reason in words why not
     run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
 
+and, where `auto` may choose it, RANK: of the kernels that can run a network, the one of the highest rank does.
+
 `reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
 and into `first`; the states after step at_M are values, without a gradient.
 
@@ -21,8 +23,6 @@ from unroll.cells import Extra, RecurrentCell, State
 from unroll.errors import ConfigurationError
 
 States = tuple[State, ...]  # one State a layer
-
-AUTO = "stacked"
 
 
 class Layer(NamedTuple):
@@ -63,6 +63,13 @@ def require(name: str, network: Network, device: torch.device) -> Kernel:
     if reason:
         raise ConfigurationError(f"The kernel {name} cannot run this: {reason}. Choose another with --kernel.")
     return kernel
+
+
+def choose(network: Network, device: torch.device) -> str:
+    """What `auto` stands for here."""
+    ranked = [(getattr(load(name), "RANK", 0), name) for name in plugins.names("unroll.kernels")]
+    able = (name for rank, name in sorted(ranked, reverse=True) if rank and load(name).supports(network, device) is None)
+    return next(able)
 
 
 def embed(W_x: Tensor, ids: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unroll import cuda
 from unroll.cells import RecurrentCell
+from unroll.precisions import product
 
 CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru", "off"): 3}
 
@@ -24,13 +25,6 @@ def module(name: str, defines: Mapping[str, int | str | None]) -> cuda.Module:
     """A kernel's machine code, behind the cells' pointwise parts, for the current device."""
     folder = Path(__file__).parent
     return cuda.Module.load((folder / "pointwise.cu", folder / f"{name}.cu"), defines)
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """A batched product with float32 sums, whatever is multiplied."""
-    if a.dtype == torch.float32:
-        return torch.bmm(a, b)
-    return torch.bmm(a, b, out_dtype=torch.float32)
 
 
 def input_gradients(

@@ -17,7 +17,9 @@ from torch.autograd.function import once_differentiable
 from unroll import cuda, precisions
 from unroll.cells import RecurrentCell, State
 from unroll.kernels import Network, States, _cuda, state_at
+from unroll.precisions import product
 
+RANK = 2
 THREADS = 256
 
 
@@ -66,7 +68,7 @@ class _Layer(torch.autograd.Function):
         if below.dtype == torch.int32:
             ids, pre_x = below, W_x + b.unsqueeze(1)
         else:
-            ids, pre_x = None, _cuda.product(below.flatten(1, 2), W_x_real).add_(b.unsqueeze(1))
+            ids, pre_x = None, product(below.flatten(1, 2), W_x_real).add_(b.unsqueeze(1))
         w_c = None if w_c is None else w_c.contiguous()
         states = W_h.new_empty(M, T + 1, B, H)
         h = torch.empty_like(states, dtype=real)
@@ -74,7 +76,7 @@ class _Layer(torch.autograd.Function):
         states[:, 0], h[:, 0] = first[-1], first[0]
         step = _function(network.cell, real, "forward")
         for t in range(T):
-            pre_h = _cuda.product(h[:, t], W_h_real)
+            pre_h = product(h[:, t], W_h_real)
             step.launch((-(-B * H // THREADS), M), THREADS, pre_x, ids, pre_h, w_c, states, h, saved,
                         pre_x.shape[1], T, B, H, t)  # fmt: skip
         memory = (states[:, 1:],) if len(first) > 1 else ()
@@ -98,10 +100,10 @@ class _Layer(torch.autograd.Function):
         for t in reversed(range(T)):
             step.launch((-(-B * H // THREADS), M), THREADS, d_top, d_h, d_states, saved, states, w_c, d_w_c,
                         d_pre_x, d_pre_h, network.clip, T, B, H, t)  # fmt: skip
-            d_h = _cuda.product(d_pre_h[:, t], W_h_back)
+            d_h = product(d_pre_h[:, t], W_h_back)
         d_first = (d_h, d_states) if len(network.cell.STATES) > 1 else (d_h + d_states,)
         before, d_sums = h[:, :T].flatten(1, 2), d_pre_x.flatten(1, 2)
-        d_W_h = _cuda.product(before.transpose(1, 2), d_pre_h.flatten(1, 2))
+        d_W_h = product(before.transpose(1, 2), d_pre_h.flatten(1, 2))
         d_W_x, d_b, d_below = _cuda.input_gradients(below, d_sums, W_x, I)
         d_peepholes = d_w_c.sum(1) if w_c is not None else None
         return None, None, d_below, d_W_x, d_W_h, d_b, d_peepholes, *d_first

@@ -38,6 +38,7 @@ typedef unsigned long long u64;
 
 struct __align__(16) Quad { u32 x, y, z, w; };
 struct __align__(8) Two { float a, b; };
+struct __align__(4 * PAIRS) Words { u32 w[PAIRS]; };  // a thread's rows of a unit, two to a word
 
 // --- small instructions ------------------------------------------------------------------------------------------------
 
@@ -379,7 +380,6 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
 
 // --- backward ------------------------------------------------------------------------------------------------------------
 
-#if ROWS == 64
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1)
 backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* saved_state, const float* state_first,
          const float* w_c, bf16* d_gates, float* d_h_first, float* d_state_first, float* d_w_c, float clip, int T, int B) {
@@ -433,12 +433,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         const unsigned char* place = read + me.unit(i) * (2 * CROWS) + (me.upper * 4 + me.inner) * (4 * PAIRS);
 #pragma unroll
         for (int source = 0; source < BLOCKS; ++source) {
-            u32 q[PAIRS];
-#if CHAINS == 1
-            *(Quad*)q = *(const Quad*)(place + source * SLICE);
-#else
-            *(uint2*)q = *(const uint2*)(place + source * SLICE);
-#endif
+            __align__(16) u32 q[PAIRS];
+            *(Words*)q = *(const Words*)(place + source * SLICE);
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p) {
                 sum[p][0] = source ? sum[p][0] + low(q[p]) : low(q[p]);
@@ -493,7 +489,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
             prefetch(saved - me.thread - back * step_size, step_size / BLOCKS * 16, me.thread);
             prefetch(saved_state - me.thread - back * step_size, step_size / BLOCKS * 8, (me.thread + 128) % THREADS);
             const int b = me.row0 + me.thread / 4;
-            if (b < B && me.thread % 4 * 64 < UNITS)
+            if (b < B && me.thread / 4 < ROWS && me.thread % 4 * 64 < UNITS)
                 asm volatile("prefetch.global.L2 [%0];" :: "l"(d_h - back * B * HIDDEN + b * HIDDEN + me.thread % 4 * 64));
         }
 #pragma unroll
@@ -572,16 +568,11 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
                     for (int up = 0; up < 2; ++up) {
                         unsigned char* to = out + (target + 8 * half) * (2 * CROWS) + (up * 4 + me.inner) * (4 * PAIRS);
-                        u32 q[PAIRS];
+                        __align__(16) u32 q[PAIRS];
 #pragma unroll
                         for (int p = 0; p < PAIRS; ++p)
                             q[p] = pack(done[8 * p + 4 * up + 2 * half], done[8 * p + 4 * up + 2 * half + 1]);
-#if CHAINS == 1
-                        Quad all = {q[0], q[1], q[2], q[3]};
-                        *(Quad*)to = all;
-#else
-                        *(uint2*)to = make_uint2(q[0], q[1]);
-#endif
+                        *(Words*)to = *(Words*)q;
                     }
             }
             publish();
@@ -636,7 +627,6 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #endif
     if (BLOCKS > 1) cluster_sync();
 }
-#endif
 
 // --- weights, in the order in which threads hold them -----------------------------------------------------------------------
 

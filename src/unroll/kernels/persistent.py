@@ -1,6 +1,6 @@
 """All time steps of a layer in one launch, the recurrent weights in registers throughout: bfloat16 on Hopper GPUs.
 
-One cluster of thread blocks serves 64 rows of one run (`persistent.cu` says how). Around it stand a few large products:
+One cluster of thread blocks serves up to 64 rows of one run (`persistent.cu` says how). Around it stand a few large products:
 the input product of the layers above the first, and the weights' gradients. States, sums and the cell's memory are
 float32; what the matrix units multiply is bfloat16.
 
@@ -20,10 +20,12 @@ from torch.nn.functional import pad
 from unroll import cuda
 from unroll.cells import RecurrentCell, State
 from unroll.kernels import Layer, Network, States, _cuda
+from unroll.precisions import product
 
-ROWS = 64  # of a cluster; a forward pass that nobody differentiates may have as few as SMALL
-SMALL = 16
+ROWS = (16, 32, 64)  # that a cluster may serve
+CLUSTERS = 7  # of 16 blocks that an H100 or H200 holds at a time
 WIDTHS = (128, 256, 384, 512)  # units a layer
+RANK = 3
 THREADS = 256
 
 
@@ -104,12 +106,15 @@ class _Code(NamedTuple):
         return weights
 
 
-def _code(cell: RecurrentCell, H: int, M: int, B: int, trains: bool) -> _Code:
+def _code(cell: RecurrentCell, H: int, M: int, B: int) -> _Code:
     """The fastest division of the work, as measured on one H200 (docs/performance.md)."""
-    rows = ROWS if trains or B > SMALL else SMALL
-    # More blocks a cluster shorten a step; where there are more clusters than the chip holds, fewer blocks win.
+    # Fewer rows a cluster shorten a step, for as long as the chip holds all the clusters at once.
+    room = CLUSTERS * 512 // H
+    rows = next((r for r in ROWS if B <= r or M * -(-B // r) <= room), ROWS[-1])
+    # So do more blocks a cluster; where there are too many clusters, fewer blocks win.
     tiles = 2 if H == 128 and M * -(-B // rows) > 32 else 1
-    chains = 2 if H >= 384 and rows == ROWS else 1
+    # While one half of the rows travels, the other computes.
+    chains = 2 if H >= 384 and rows == ROWS[-1] else 1
     return _Code(H, rows, _cuda.number(cell), tiles, chains)
 
 
@@ -131,15 +136,15 @@ class _Layer(torch.autograd.Function):
         *first: Tensor,
     ) -> State:
         (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
-        code = _code(cell, H, M, B, trains)
+        code = _code(cell, H, M, B)
         first = tuple(s.contiguous() for s in first)
         W_x_MIHS, b_MHS = _slots(W_x, cell.GATES, 3), _slots(b, cell.GATES, 3)
         if below.dtype == torch.int32:
             ids, pre_x = below, W_x_MIHS + b_MHS.unsqueeze(1)
         else:
             W_x_MIHS = W_x_MIHS.to(torch.bfloat16)
-            product = _cuda.product(below.flatten(1, 2), W_x_MIHS.flatten(2))
-            ids, pre_x = None, product.view(M, T * B, H, 4) + b_MHS.unsqueeze(1)
+            products = product(below.flatten(1, 2), W_x_MIHS.flatten(2))
+            ids, pre_x = None, products.view(M, T * B, H, 4).add_(b_MHS.unsqueeze(1))
         h = torch.empty(M, T + 1, B, H, dtype=torch.bfloat16, device=device)
         tiles = -(-B // code.rows)
         elements = M * tiles * T * H * code.rows if trains else 0
@@ -173,7 +178,7 @@ class _Layer(torch.autograd.Function):
             d_w_c, ctx.clip, T, B,
         )  # fmt: skip
         before = h[:, :T].flatten(1, 2).transpose(1, 2)
-        d_W_h = _columns(_cuda.product(before, d_gates).view(M, H, H, 4), gates, 2)
+        d_W_h = _columns(product(before, d_gates).view(M, H, H, 4), gates, 2)
         d_W_x, d_b, d_below = _cuda.input_gradients(below, d_gates, W_x_MIHS.flatten(2), I)
         d_W_x, d_b = (_columns(d.unflatten(-1, (H, 4)), gates, 3) for d in (d_W_x, d_b))
         d_peepholes = d_w_c.sum(1) if w_c is not None else None

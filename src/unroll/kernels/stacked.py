@@ -17,6 +17,9 @@ from unroll.cells import RecurrentCell, State
 from unroll.kernels import Network, States, embed, state_at
 
 
+RANK = 1
+
+
 def supports(network: Network, device: torch.device) -> str | None:
     """Every cell, every device."""
     return None

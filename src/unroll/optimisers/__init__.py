@@ -3,7 +3,10 @@
     MOMENTS                                               the names of what it remembers of each parameter
     update(gradient, moments, learning_rate, count)       -> the amount to subtract, and the moments after
 
-`count` is the number of this update, from 1. Everything carries the run axis M; `learning_rate` is [M, 1, …].
+    CUDA, CUDA_BEFORE                                     the same in CUDA C++: see update.cu
+
+`count` is the number of this update, from 1; a float64 tensor where a step is recorded. Everything carries the run axis
+M; `learning_rate` is [M, 1, …].
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ class Optimiser(Protocol):
     """What every optimiser file is."""
 
     MOMENTS: tuple[str, ...]
+    CUDA: str
+    CUDA_BEFORE: str
 
     def update(
-        self, gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int
+        self, gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int | Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
 
 

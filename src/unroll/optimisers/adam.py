@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 MOMENTS = ("m", "v")
@@ -9,7 +11,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 def update(
-    gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int
+    gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int | Tensor
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One step."""
     m, v = moments
@@ -17,3 +19,12 @@ def update(
     v = (v * BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
     m_hat, v_hat = m / (1 - BETA1**count), v / (1 - BETA2**count)
     return m_hat.mul_(learning_rate).div_(v_hat.sqrt_().add_(EPSILON)), (m, v)
+
+
+# The same for the fused update on a GPU: once a block of threads, then for each gradient g.
+CUDA_BEFORE = f"factor[0] = -expm1f(count * {math.log(BETA1)!r}f); factor[1] = -expm1f(count * {math.log(BETA2)!r}f);"
+CUDA = f"""
+moment[0] += (g - moment[0]) * {1 - BETA1}f;
+moment[1] = moment[1] * {BETA2}f + g * g * {1 - BETA2}f;
+amount = rate * (moment[0] / factor[0]) / (sqrtf(moment[1] / factor[1]) + {EPSILON}f);
+"""

@@ -9,8 +9,16 @@ RHO, EPSILON = 0.9, 1e-6
 
 
 def update(
-    gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int
+    gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int | Tensor
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One step."""
     square = (moments[0] * RHO).addcmul_(gradient, gradient, value=1 - RHO)
     return (gradient * learning_rate).div_((square + EPSILON).sqrt_()), (square,)
+
+
+# The same for the fused update on a GPU.
+CUDA_BEFORE = ""
+CUDA = f"""
+moment[0] = moment[0] * {RHO}f + g * g * {1 - RHO}f;
+amount = g * rate / sqrtf(moment[0] + {EPSILON}f);
+"""

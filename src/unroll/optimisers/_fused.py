@@ -1,0 +1,71 @@
+"""The update of a fleet's parameters on an NVIDIA GPU, in one launch and one pass over memory: see update.cu."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unroll import cuda
+from unroll.optimisers import Optimiser
+
+SOURCE = Path(__file__).parent / "update.cu"
+THREADS, CHUNK, MOST = 256, 4096, 64
+
+
+class _Tensors(ctypes.Structure):
+    """The addresses of up to MOST tensors, handed to a launch by value."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p * MOST) for name in ("parameter", "gradient", "first", "second")),
+        *((name, ctypes.c_int * MOST) for name in ("size", "chunks")),
+    )
+
+
+class Fused:
+    """One optimiser, for all parameters of a fleet."""
+
+    def __init__(self, optimiser: Optimiser) -> None:
+        texts = {"UPDATE": optimiser.CUDA, "BEFORE": optimiser.CUDA_BEFORE}
+        defines = {name: " ".join(text.split()) for name, text in texts.items()}
+        self._code = cuda.Module.load((SOURCE,), {"MOMENTS": len(optimiser.MOMENTS), **defines})
+
+    def finite(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Whether every gradient of each run is finite: [M]."""
+        bad_M = torch.zeros(len(gradients[0]), dtype=torch.int32, device=gradients[0].device)
+        for some in _groups(gradients):
+            held, chunks = _table([(g, g, (g,)) for g in some])
+            self._code["finite"].launch((chunks, len(bad_M)), THREADS, held, bad_M)
+        return bad_M == 0
+
+    def update(
+        self,
+        tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]],
+        learning_rate_M: Tensor,
+        alive_M: Tensor,
+        done: Tensor,
+    ) -> None:
+        """Change each (parameter, gradient, moments) in place where a run is alive; `done` counts updates before."""
+        for some in _groups(tensors):
+            held, chunks = _table(some)
+            self._code["update"].launch((chunks, len(alive_M)), THREADS, held, learning_rate_M, alive_M, done)
+
+
+def _groups(tensors: Sequence[Any]) -> list[Sequence[Any]]:
+    return [tensors[n : n + MOST] for n in range(0, len(tensors), MOST)]
+
+
+def _table(tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]]) -> tuple[_Tensors, int]:
+    held, chunks = _Tensors(), 0
+    for n, (parameter, gradient, moments) in enumerate(tensors):
+        for name, tensor in zip(("parameter", "gradient", "first", "second"), (parameter, gradient, moments[0], moments[-1]), strict=True):
+            assert tensor.is_contiguous()
+            getattr(held, name)[n] = tensor.data_ptr()
+        held.size[n] = parameter[0].numel()
+        chunks += -(-held.size[n] // CHUNK)
+        held.chunks[n] = chunks
+    return held, chunks
