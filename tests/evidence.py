@@ -18,13 +18,15 @@ DATA_RECORD = ROOT / "results" / "data" / "tests.json"
 
 
 def source_hashes() -> dict[str, str]:
-    """A hash for each kernel, over its own source and the cells', which it computes with."""
-    cells = sorted(Path(unroll.cells.__file__).parent.glob("*.py"))
+    """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share."""
+    cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
     hashes = {}
     for name in plugins.names("unroll.kernels"):
-        own = Path(unroll.kernels.__file__).parent / f"{name.replace('-', '_')}.py"
+        own = folder / f"{name.replace('-', '_')}.py"
+        code = own.with_suffix(".cu")
+        shared = [code, folder / "pointwise.cu", folder / "_cuda.py"] if code.exists() else cells
         digest = hashlib.sha256()
-        for path in [own, *cells]:
+        for path in [own, *shared]:
             digest.update(path.read_bytes())
         hashes[name] = digest.hexdigest()
     return hashes

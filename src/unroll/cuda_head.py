@@ -22,7 +22,7 @@ DENSE, OUT = (randomness.purpose_word(f"dropout.{name}") for name in ("dense", "
 
 
 class Dropout(NamedTuple):
-    """Each run's rate and key, and the number of the batch."""
+    """Each run's rate and key, the number of the batch, and whether any run drops anything."""
 
     rates_M: Tensor
     keys_M2: Tensor
@@ -74,7 +74,8 @@ class _Head(torch.autograd.Function):
         code["likelihood"].launch(rows, THREADS, logits, out_b, targets, likelihood, sums, N, V)
         ctx.save_for_backward(h, dense_W, out_W, out_b, targets, x, logits, sums)
         ctx.code, ctx.dropout, ctx.rows = code, dropout, rows
-        return likelihood
+        found: Tensor = likelihood
+        return found
 
     @staticmethod
     @once_differentiable
@@ -82,9 +83,7 @@ class _Head(torch.autograd.Function):
         h, dense_W, out_W, out_b, targets, x, logits, sums = ctx.saved_tensors
         (M, N, V), D, code = logits.shape, x.shape[2], ctx.code
         d_logits = torch.empty(M, N, V, dtype=h.dtype, device=h.device)
-        code["likelihood_back"].launch(
-            ctx.rows, THREADS, logits, out_b, targets, sums, d.contiguous(), d_logits, N, V
-        )
+        code["likelihood_back"].launch(ctx.rows, THREADS, logits, out_b, targets, sums, d.contiguous(), d_logits, N, V)
         ones = torch.ones(1, 1, 1, dtype=h.dtype, device=h.device).expand(M, 1, N)
         d_out_W = precisions.product(x.transpose(1, 2), d_logits)
         d_out_b = precisions.product(ones, d_logits).squeeze(1)

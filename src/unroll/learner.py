@@ -219,7 +219,9 @@ class Recorded:
         count = self.learner.count
         if not self.first <= count < self.first + STRETCH:
             self.first = count
-            for buffer, values in zip((self.starts_nMB, self.resets_nMB), self.learner.batches.stretch(count, STRETCH), strict=True):
+            for buffer, values in zip(
+                (self.starts_nMB, self.resets_nMB), self.learner.batches.stretch(count, STRETCH), strict=True
+            ):
                 buffer.copy_(values)
             self._move(count)
         self.graph.replay()

@@ -124,10 +124,12 @@ class Model:
     def _scored(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
         if self.device.type == "cuda" and self.dtype == torch.float32:
             dropout = cuda_head.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
-            own = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W"))
+            dense_W, dense_b, out_W = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W"))
             out_b = self.parameters["out.b"] + self._mask_MV
             h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
-            nll_MN = cuda_head.nll(h_MNH, *own, out_b, targets_MN, dropout, self.experiments[0].precision, LEAK)
+            nll_MN = cuda_head.nll(
+                h_MNH, dense_W, dense_b, out_W, out_b, targets_MN, dropout, self.experiments[0].precision, LEAK
+            )
             return nll_MN.view_as(targets_MKB)
         logits_MKBV = self.head(h_MKBH, number)
         return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
@@ -203,7 +205,7 @@ class Model:
             for pair in zip(learned, carried, strict=True)
         )
 
-    def _dropout(self, x_MNH: Tensor, purpose: str, batch: int | None) -> Tensor:
+    def _dropout(self, x_MNH: Tensor, purpose: str, batch: Tensor | None) -> Tensor:
         """Inverted dropout, its mask a pure function of (run seed, purpose, batch, element)."""
         if batch is None or not self._drops:
             return x_MNH

@@ -68,7 +68,9 @@ def require(name: str, network: Network, device: torch.device) -> Kernel:
 def choose(network: Network, device: torch.device) -> str:
     """What `auto` stands for here."""
     ranked = [(getattr(load(name), "RANK", 0), name) for name in plugins.names("unroll.kernels")]
-    able = (name for rank, name in sorted(ranked, reverse=True) if rank and load(name).supports(network, device) is None)
+    able = (
+        name for rank, name in sorted(ranked, reverse=True) if rank and load(name).supports(network, device) is None
+    )
     return next(able)
 
 

@@ -16,7 +16,6 @@ from torch.autograd.function import once_differentiable
 from unroll.cells import RecurrentCell, State
 from unroll.kernels import Network, States, embed, state_at
 
-
 RANK = 1
 
 

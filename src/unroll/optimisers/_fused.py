@@ -62,7 +62,9 @@ def _groups(tensors: Sequence[Any]) -> list[Sequence[Any]]:
 def _table(tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]]) -> tuple[_Tensors, int]:
     held, chunks = _Tensors(), 0
     for n, (parameter, gradient, moments) in enumerate(tensors):
-        for name, tensor in zip(("parameter", "gradient", "first", "second"), (parameter, gradient, moments[0], moments[-1]), strict=True):
+        for name, tensor in zip(
+            ("parameter", "gradient", "first", "second"), (parameter, gradient, moments[0], moments[-1]), strict=True
+        ):
             assert tensor.is_contiguous()
             getattr(held, name)[n] = tensor.data_ptr()
         held.size[n] = parameter[0].numel()

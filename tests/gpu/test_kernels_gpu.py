@@ -1,0 +1,145 @@
+"""On a CUDA device every kernel equals the reference in float64: h, the states after step at_M, and every gradient.
+
+Errors are ‖got − truth‖ / ‖truth‖, tensor by tensor. Where factors are rounded before they are multiplied, to 11 bits
+(TF32) or 8 (bfloat16), an output carries a few such roundings: its h, its gates, its gradient on the way back. Sums do
+not add to that, they are float32. So the bound is 6 units of the factors' rounding; for float32, whose factors are not
+rounded, it is 64 units of the sums' own, which have up to tens of thousands of terms.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from helpers import CELL_VARIANTS
+
+from unroll import cells, kernels, plugins, precisions
+from unroll.kernels import Layer, Network, States
+
+CUDA = torch.device("cuda")
+TOLERANCE = {"float64": 1e-12, "float32": 64 * 2.0**-24, "tf32": 6 * 2.0**-11, "bfloat16": 6 * 2.0**-9}
+UNCLIPPED = 1e9
+Outcome = dict[str, torch.Tensor]
+
+
+def network(cell: cells.RecurrentCell, layers: int, M: int, H: int, V: int, clip: float) -> Network:
+    """Weights of the size that training gives them, in float64 but exact in float32."""
+    draw = torch.Generator().manual_seed(layers + 10 * M + 100 * H)
+    built = []
+    for layer in range(layers):
+        inputs, G = H if layer else V, cell.GATES * H
+        shapes = {"W_x": (inputs, G), "W_h": (H, G), "b": (G,), **cell.extra_shapes(H)}
+        scales = {"W_x": inputs**-0.5 if layer else 0.5, "W_h": H**-0.5}
+        own = {
+            name: (torch.randn(M, *shape, generator=draw) * scales.get(name, 0.1)).double().to(CUDA)
+            for name, shape in shapes.items()
+        }
+        built.append(Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own))
+    return Network(cell, clip, tuple(built), "float64")
+
+
+def inputs(net: Network, T: int, B: int, V: int) -> tuple[torch.Tensor, States, torch.Tensor, torch.Tensor]:
+    M, H = net.layers[0].W_h.shape[:2]
+    draw = torch.Generator().manual_seed(T + B)
+    ids = torch.randint(0, V, (M, T, B), generator=draw).to(CUDA)
+    first = tuple(
+        tuple((torch.randn(M, B, H, generator=draw) * 0.5).double().to(CUDA) for _ in net.cell.STATES)
+        for _ in net.layers
+    )
+    at_M = torch.tensor([1 + (3 * m + T // 2) % T for m in range(M)], device=CUDA)
+    return ids, first, at_M, (torch.randn(M, T, B, H, generator=draw) * 0.1).double().to(CUDA)
+
+
+def outcome(kernel: str, net: Network, precision: str, given: tuple) -> Outcome:
+    """Everything that a kernel computes in a precision, by name."""
+    dtype = precisions.PRECISIONS[precision].kept
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(dtype).requires_grad_()
+
+    layers = tuple(
+        Layer(leaf(one.W_x), leaf(one.W_h), leaf(one.b), {name: leaf(value) for name, value in one.extra.items()})
+        for one in net.layers
+    )
+    ids, first, at_M, d_h = given
+    first = tuple(tuple(leaf(s) for s in state) for state in first)
+    with precisions.multiplying(precision):
+        run = net._replace(layers=layers, precision=precision)
+        h, after = kernels.load(kernel).run(run, ids, first, at_M)
+        named = {}
+        for n, (layer, state) in enumerate(zip(layers, first, strict=True)):
+            named |= {f"{n} W_x": layer.W_x, f"{n} W_h": layer.W_h, f"{n} b": layer.b}
+            named |= {f"{n} {name}": value for name, value in layer.extra.items()}
+            named |= {f"{n} {name}0": s for name, s in zip(net.cell.STATES, state, strict=True)}
+        gradients = torch.autograd.grad(h, list(named.values()), d_h.to(h.dtype))
+    found = {"h": h.detach()} | {f"d {name}": g for name, g in zip(named, gradients, strict=True)}
+    return found | {f"after {n} {s}": v for n, state in enumerate(after) for s, v in zip("hc", state, strict=False)}
+
+
+def able(net: Network) -> list[tuple[str, str]]:
+    """The kernels and precisions that run this here."""
+    return [
+        (kernel, precision)
+        for kernel, precision in itertools.product(plugins.names("unroll.kernels"), TOLERANCE)
+        if kernels.load(kernel).supports(net._replace(precision=precision), CUDA) is None
+        and (kernel not in ("reference", "stacked") or precision != "bfloat16")
+    ]
+
+
+def check(net: Network, T: int, B: int, V: int) -> set[str]:
+    given = inputs(net, T, B, V)
+    truth = outcome("reference", net, "float64", given)
+    pairs = able(net)
+    for kernel, precision in pairs:
+        if kernel == "reference" and precision == "float64":
+            continue
+        for name, value in outcome(kernel, net, precision, given).items():
+            error = float((value.double() - truth[name]).norm() / truth[name].norm().clamp(min=1e-12))
+            assert error <= TOLERANCE[precision], (
+                f"{kernel} {precision} {name}: {error:.1e} > {TOLERANCE[precision]:.1e}"
+            )
+    return {kernel for kernel, _ in pairs}
+
+
+def biting(net: Network, T: int, B: int, V: int) -> Network:
+    """The network with a limit that a good share of the gradients at the gates exceeds: they change by it, a lot."""
+    given = inputs(net, T, B, V)
+    free = outcome("reference", net, "float64", given)["d 0 W_h"]
+    d_b = outcome("reference", net, "float64", given)["d 0 b"]
+    net = net._replace(clip=float(d_b.abs().median() / (3 * (T * B) ** 0.5)))
+    bitten = outcome("reference", net, "float64", given)["d 0 W_h"]
+    assert (bitten - free).norm() > 0.1 * free.norm()
+    return net
+
+
+@pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
+def test_every_kernel_equals_the_reference(cell: str, peepholes: str, layers: int, clipping: bool) -> None:
+    B, H = 17, 48
+    for (T, M), V in zip(itertools.product((1, 7, 100), (1, 5, 20)), itertools.cycle((7, 33, 85)), strict=False):
+        net = network(cells.load(cell, peepholes), layers, M, H, V, UNCLIPPED)
+        if clipping:
+            net = biting(net, T, B, V)
+        check(net, T, B, V)
+
+
+SIZES = [(128, 64, 1), (128, 64, 40), (256, 130, 5), (384, 64, 3), (512, 64, 1), (512, 64, 3), (512, 64, 20)]
+SIZES += [(512, 1, 5), (600, 8, 2), (100, 64, 2)]
+
+
+@pytest.mark.parametrize(("H", "B", "M"), SIZES)
+@pytest.mark.parametrize(("cell", "peepholes"), [("lstm", "paper"), ("lstm", "lasagne"), ("gru", "off")])
+def test_every_division_of_the_work_equals_the_reference(cell: str, peepholes: str, H: int, B: int, M: int) -> None:
+    found = check(network(cells.load(cell, peepholes), 1, M, H, 96, UNCLIPPED), 9, B, 96)
+    if H % 16 == 0 and H <= 512 and torch.cuda.get_device_capability()[0] == 9:
+        assert "persistent" in found
+    assert "fused" in found
+
+
+def test_a_kernel_says_in_words_what_it_cannot_run() -> None:
+    net = network(cells.load("lstm", "paper"), 1, 1, 1024, 7, UNCLIPPED)
+    words = kernels.load("persistent").supports(net._replace(precision="bfloat16"), CUDA)
+    assert "512" in str(words)
+    assert "bfloat16" in (kernels.load("persistent").supports(net, CUDA) or "")
