@@ -38,7 +38,8 @@ def why_not(name: str, device: torch.device) -> str | None:
         return f"precision {name} needs an NVIDIA GPU; on {device.type} there are float32 and float64"
     capability = torch.cuda.get_device_capability(device)
     if capability[0] < 8:
-        return f"precision {name} needs a GPU of compute capability 8 or newer; this one has {capability[0]}.{capability[1]}"
+        own = ".".join(map(str, capability))
+        return f"precision {name} needs a GPU of compute capability 8 or newer; this one has {own}"
     return None
 
 

@@ -1,8 +1,8 @@
 """All time steps of a layer in one launch, the recurrent weights in registers throughout: bfloat16 on Hopper GPUs.
 
-One cluster of thread blocks serves up to 64 rows of one run (`persistent.cu` says how). Around it stand a few large products:
-the input product of the layers above the first, and the weights' gradients. States, sums and the cell's memory are
-float32; what the matrix units multiply is bfloat16.
+One cluster of thread blocks serves up to 64 rows of one run (`persistent.cu` says how). Around it stand a few large
+products: the input product of the layers above the first, and the weights' gradients. States, sums and the cell's
+memory are float32; what the matrix units multiply is bfloat16.
 
 Shapes: M runs, T time, B rows, I inputs, V symbols, H hidden, G = gates · H; S = 4 gate slots of a unit, side by side,
 which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's are r, u, c towards h·W_h, c towards x.
