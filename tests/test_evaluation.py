@@ -40,7 +40,7 @@ def test_perplexity_equals_a_brute_force_loop(cell: str, peepholes: str, procedu
     model = random_model([tiny(cell=cell, peepholes=peepholes, layers=2, k2=K2)], [7])
     ids = random_ids(30)
     expected = brute_force(model, ids.tolist(), procedure)
-    nll = token_nll(model, ids, K2, procedure)
+    (nll,) = token_nll(model, [ids], K2, procedure)
     assert nll[:, 0].tolist() == pytest.approx(expected, rel=1e-12)
     (got,) = perplexities(nll)
     assert got.perplexity == pytest.approx(math.exp(np.mean(expected)), rel=1e-12)
@@ -51,7 +51,7 @@ def test_perplexity_equals_a_brute_force_loop(cell: str, peepholes: str, procedu
 @pytest.mark.parametrize("tokens", [K2 + 1, K2 + 2, 600])
 def test_every_token_after_the_first_k2_is_counted(procedure: str, tokens: int) -> None:
     model = random_model([tiny(k2=K2)], [7])
-    nll = token_nll(model, random_ids(tokens), K2, procedure)
+    (nll,) = token_nll(model, [random_ids(tokens)], K2, procedure)
     assert nll.shape == (tokens - K2, 1)
     assert nll.dtype == torch.float64
 
@@ -59,7 +59,7 @@ def test_every_token_after_the_first_k2_is_counted(procedure: str, tokens: int) 
 @pytest.mark.parametrize("procedure", plugins.names("unroll.samplers"))
 def test_a_text_no_longer_than_k2_is_refused(procedure: str) -> None:
     with pytest.raises(CorpusError, match="more than k2 = 5 tokens; there are 5"):
-        token_nll(random_model([tiny(k2=K2)], [7]), random_ids(K2), K2, procedure)
+        token_nll(random_model([tiny(k2=K2)], [7]), [random_ids(K2)], K2, procedure)
 
 
 def test_perplexity_carries_its_units_and_counts() -> None:
@@ -145,7 +145,8 @@ def test_start_carried_gives_one_perplexity_a_row(run: Run) -> None:
     ids = torch.from_numpy(text_ids(run, None).astype(np.int64))
     for b, row in enumerate(rows):
         first = tuple(tuple(s[:, b : b + 1] for s in layer) for layer in run.carried)
-        (alone,) = perplexities(token_nll(run.model, ids, K2, "progressive", first))
+        (nll,) = token_nll(run.model, [ids], K2, "progressive", first)
+        (alone,) = perplexities(nll)
         assert row.nats == pytest.approx(alone.nats, rel=1e-5)
         assert row.tokens == alone.tokens
 

@@ -173,7 +173,7 @@ def test_one_run_of_a_fleet_can_be_used_alone() -> None:
     model = random_model([tiny(seed=0), tiny(seed=1)], [7, 16])
     ids = random_ids(2, 3)
     together = model.advance(ids, model.first_state(3))
-    alone = model.run(1)
+    alone = model.runs([1])
     (after,) = alone.advance(ids[1:], alone.first_state(3))
     for a, b in zip(after, together[0], strict=True):
         torch.testing.assert_close(a[0], b[1].detach(), rtol=1e-12, atol=1e-12)

@@ -60,7 +60,7 @@ def test_sampling_and_perplexity_condition_alike(name: str, cell: str, peepholes
     ids = random_ids(25)
     first = rows_of_first(model, rows) if rows else None
     with torch.inference_mode():
-        hidden = torch.cat(list(samplers.load(name).hidden(model, ids, K2, first)))
+        hidden = torch.cat(list(samplers.load(name).hidden(model, ids.unsqueeze(0), K2, first)), dim=1)[0]
     stepwise = read_all(name, model, ids, first)[K2 - 1 : -1]
     assert len(hidden) == len(ids) - K2
     check_close(hidden, stepwise, 1e-12)
@@ -71,7 +71,7 @@ def test_perplexity_reads_long_texts_in_chunks_as_one(name: str) -> None:
     model = one_model()
     ids = random_ids(1300)
     with torch.inference_mode():
-        hidden = torch.cat(list(samplers.load(name).hidden(model, ids, K2)))
+        hidden = torch.cat(list(samplers.load(name).hidden(model, ids.unsqueeze(0), K2)), dim=1)[0]
     check_close(hidden, read_all(name, model, ids)[K2 - 1 : -1], 1e-12)
 
 
@@ -102,7 +102,8 @@ def test_the_log_probability_of_a_drawn_token_is_perplexitys(name: str) -> None:
     model, prompts = one_model(), random_ids(1, K2)
     steps = list(itertools.islice(generate(model, prompts, K2, name, DRAWN, [3]), 20))
     text = torch.cat((prompts[0], torch.tensor([step.ids[0] for step in steps])))
-    check_close(-np.array([step.logprobs[0] for step in steps]), token_nll(model, text, K2, name)[:, 0], 1e-12)
+    (nll,) = token_nll(model, [text], K2, name)
+    check_close(-np.array([step.logprobs[0] for step in steps]), nll[:, 0], 1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -128,12 +129,12 @@ def test_windowed_is_progressive_while_the_text_is_no_longer_than_k2(cell: str, 
 @every_cell
 def test_a_text_read_in_pieces_with_the_state_carried_equals_one_pass(cell: str, peepholes: str) -> None:
     model, ids, cut = one_model(cell, peepholes, layers=2), random_ids(20), 8
-    whole = token_nll(model, ids, 1, "progressive")
+    (whole,) = token_nll(model, [ids], 1, "progressive")
     with torch.inference_mode():
         state = model.first_state(1)
         for token in ids[:cut]:
             state = model.advance(token.view(1, 1), state)
-        rest = token_nll(model, ids[cut:], 1, "progressive", state)
+        (rest,) = token_nll(model, [ids[cut:]], 1, "progressive", state)
     check_close(rest, whole[cut:], 1e-12)
 
 
