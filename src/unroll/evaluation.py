@@ -85,4 +85,4 @@ def _positions(model: Model, h_MnRH: Tensor) -> int:
 
 def perplexities(nll_NR: Tensor) -> list[Perplexity]:
     """One a row."""
-    return [Perplexity(float(nats), len(nll_NR)) for nats in nll_NR.mean(0)]
+    return [Perplexity(nats, len(nll_NR)) for nats in nll_NR.mean(0).tolist()]

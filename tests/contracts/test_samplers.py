@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,6 +74,46 @@ def test_perplexity_reads_long_texts_in_chunks_as_one(name: str) -> None:
     with torch.inference_mode():
         hidden = torch.cat(list(samplers.load(name).hidden(model, ids.unsqueeze(0), K2)), dim=1)[0]
     check_close(hidden, read_all(name, model, ids)[K2 - 1 : -1], 1e-12)
+
+
+@every_plugin("samplers")
+def test_the_runs_of_a_fleet_are_conditioned_as_each_alone(name: str) -> None:
+    runs, ids_MN = [tiny(k2=K2, layers=2, seed=seed) for seed in range(3)], random_ids(3, 20)
+    together = torch.cat(list(samplers.load(name).hidden(random_model(runs, [V] * 3), ids_MN, K2)), dim=1)
+    assert together.shape == (3, 20 - K2, 1, 5)
+    for m, run in enumerate(runs):
+        alone = torch.cat(list(samplers.load(name).hidden(random_model([run], [V]), ids_MN[m : m + 1], K2)), dim=1)
+        check_close(together[m], alone[0], 1e-12)
+
+
+def calls_of_the_kernel(name: str, model: Model, tokens: int) -> list[tuple[int, ...]]:
+    """The shape [M, T, B] of each call that reading a text takes."""
+    shapes, run = [], model._kernel.run
+
+    def watched(network, ids_MTB, first, at_M):
+        assert not torch.is_grad_enabled()
+        assert set(at_M.tolist()) == {ids_MTB.shape[1]}
+        shapes.append(tuple(ids_MTB.shape))
+        return run(network, ids_MTB, first, at_M)
+
+    model._kernel = SimpleNamespace(run=watched)
+    for _ in samplers.load(name).hidden(model, random_ids(len(model.experiments), tokens), K2):
+        pass
+    return shapes
+
+
+def test_progressive_calls_the_kernel_once_for_512_steps() -> None:
+    model = random_model([tiny(k2=K2), tiny(k2=K2)], [V, V])
+    assert calls_of_the_kernel("progressive", model, 1300) == [(2, 512, 1), (2, 512, 1), (2, 275, 1)]
+
+
+@pytest.mark.parametrize(("room", "rows"), [(1, 64), (2 * 6 * 5 * 8 * 100, 64), (2 * 6 * 5 * 8 * 200, 192)])
+def test_windowed_reads_whole_tiles_of_windows_within_the_room_there_is(
+    room: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samplers, "ROOM", room)
+    model = random_model([tiny(k2=K2), tiny(k2=K2)], [V, V])
+    assert calls_of_the_kernel("windowed", model, 2 * rows + 9 + K2) == [(2, K2, rows)] * 2 + [(2, K2, 9)]
 
 
 @every_plugin("samplers")

@@ -26,9 +26,10 @@ if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
     from unroll.kernels import States
     from unroll.model import Model
 
-# Bytes that one tensor of a chunk may take. A kernel holds about a dozen of the size of h over time; a processor's
-# caches like them small, a GPU wants enough rows to be busy.
-ROOM, ROOM_ON_CUDA = 2**23, 2**30
+# How much one tensor of a chunk may take; a kernel may hold a dozen as large as h over time. Caches like them small,
+# while a GPU needs many rows to be busy. Neither depends on what is free: chunks, and so last bits, stay as they are.
+ROOM = 2**23  # bytes
+SHARE_OF_CUDA = 128  # parts of a GPU's memory
 
 
 class Sampler(Protocol):
@@ -53,4 +54,8 @@ def forgets(name: str) -> bool:
 
 def room(where: device) -> int:
     """Bytes that one tensor of a chunk may take."""
-    return ROOM_ON_CUDA if where.type == "cuda" else ROOM
+    if where.type != "cuda":
+        return ROOM
+    from torch import cuda
+
+    return int(cuda.get_device_properties(where).total_memory) // SHARE_OF_CUDA
