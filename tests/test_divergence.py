@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import killing
+import numpy as np
 import pytest
 import torch
 from killing import uninterrupted
@@ -134,7 +135,8 @@ def test_a_checkpoint_made_between_the_bad_batch_and_its_notice_still_ends_the_r
     tmp_path: Path, sicken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a GPU, whose flags are read every 100 batches: the freeze must come through a resume.
-    monkeypatch.setattr(Learner, "stopped", lambda learner, m: None)
+    look = Learner.look
+    monkeypatch.setattr(Learner, "look", lambda learner: look(learner)._replace(stopped_M=np.zeros(3)))
     sicken(make_loss_bad, float("nan"))
     killing.train_until(FLEET, tmp_path, 21)
     monkeypatch.undo()

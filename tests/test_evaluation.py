@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import CELL_VARIANTS, random_ids, random_model, tiny, tiny_corpus
+from helpers import check_close, every_cell, random_ids, random_model, random_tensor, tiny, tiny_corpus
 
-from unroll import Corpus, Run, load, perplexity, plugins, sample, score, train
+from unroll import Corpus, Run, load, perplexity, plugins, sample, samplers, score, train
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
 from unroll.evaluation import Perplexity, perplexities, token_nll
 from unroll.model import Model
@@ -34,24 +34,54 @@ def brute_force(model: Model, ids: list[int], procedure: str) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
+@every_cell
 @pytest.mark.parametrize("procedure", plugins.names("unroll.samplers"))
 def test_perplexity_equals_a_brute_force_loop(cell: str, peepholes: str, procedure: str) -> None:
     model = random_model([tiny(cell=cell, peepholes=peepholes, layers=2, k2=K2)], [7])
     ids = random_ids(30)
     expected = brute_force(model, ids.tolist(), procedure)
-    nll = token_nll(model, ids, K2, procedure)
+    (nll,) = token_nll(model, [ids], K2, procedure)
     assert nll[:, 0].tolist() == pytest.approx(expected, rel=1e-12)
     (got,) = perplexities(nll)
     assert got.perplexity == pytest.approx(math.exp(np.mean(expected)), rel=1e-12)
     assert got.tokens == 30 - K2
 
 
+@every_cell
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("rows", [None, 3], ids=["learned", "three-rows"])
+@pytest.mark.parametrize("procedure", plugins.names("unroll.samplers"))
+def test_runs_scored_together_score_as_alone(
+    procedure: str, rows: int | None, layers: int, cell: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its own text, its length and its vocabulary."""
+    vocabularies, lengths = [7, 16, 11], [90, 17, K2 + 1]
+    runs = [tiny(cell=cell, peepholes=peepholes, layers=layers, k2=K2, seed=m) for m in range(3)]
+    texts = [random_ids(n, symbols=V, seed=n) for n, V in zip(lengths, vocabularies, strict=True)]
+    model = random_model(runs, vocabularies, "stacked")
+    first = None
+    if rows:
+        first = tuple(
+            tuple(random_tensor(3, rows, 5, seed=10 * layer + n) for n, _ in enumerate(state))
+            for layer, state in enumerate(model.first_state(1))
+        )
+    expected = []
+    for m, V in enumerate(vocabularies):
+        own = tuple(tuple(s[m : m + 1] for s in state) for state in first) if first else None
+        expected += token_nll(random_model(runs[m : m + 1], [V], "stacked"), texts[m : m + 1], K2, procedure, own)
+    for room in (samplers.ROOM, 1):  # and in the smallest of chunks
+        monkeypatch.setattr(samplers, "ROOM", room)
+        together = token_nll(model, texts, K2, procedure, first)
+        assert [nll.shape for nll in together] == [(n - K2, rows or 1) for n in lengths]
+        for got, alone in zip(together, expected, strict=True):
+            check_close(got, alone, 1e-12)
+
+
 @pytest.mark.parametrize("procedure", plugins.names("unroll.samplers"))
 @pytest.mark.parametrize("tokens", [K2 + 1, K2 + 2, 600])
 def test_every_token_after_the_first_k2_is_counted(procedure: str, tokens: int) -> None:
     model = random_model([tiny(k2=K2)], [7])
-    nll = token_nll(model, random_ids(tokens), K2, procedure)
+    (nll,) = token_nll(model, [random_ids(tokens)], K2, procedure)
     assert nll.shape == (tokens - K2, 1)
     assert nll.dtype == torch.float64
 
@@ -59,7 +89,7 @@ def test_every_token_after_the_first_k2_is_counted(procedure: str, tokens: int) 
 @pytest.mark.parametrize("procedure", plugins.names("unroll.samplers"))
 def test_a_text_no_longer_than_k2_is_refused(procedure: str) -> None:
     with pytest.raises(CorpusError, match="more than k2 = 5 tokens; there are 5"):
-        token_nll(random_model([tiny(k2=K2)], [7]), random_ids(K2), K2, procedure)
+        token_nll(random_model([tiny(k2=K2)], [7]), [random_ids(K2)], K2, procedure)
 
 
 def test_perplexity_carries_its_units_and_counts() -> None:
@@ -145,7 +175,8 @@ def test_start_carried_gives_one_perplexity_a_row(run: Run) -> None:
     ids = torch.from_numpy(text_ids(run, None).astype(np.int64))
     for b, row in enumerate(rows):
         first = tuple(tuple(s[:, b : b + 1] for s in layer) for layer in run.carried)
-        (alone,) = perplexities(token_nll(run.model, ids, K2, "progressive", first))
+        (nll,) = token_nll(run.model, [ids], K2, "progressive", first)
+        (alone,) = perplexities(nll)
         assert row.nats == pytest.approx(alone.nats, rel=1e-5)
         assert row.tokens == alone.tokens
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import CPU, check_identical, every_cell, random_ids, random_model, random_tensor, tiny
+from helpers import CPU, check_close, check_identical, every_cell, random_ids, random_model, random_tensor, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll import Experiment, cells
+from unroll import Experiment, cells, plugins
 from unroll.initialisation import initial_parameters
 from unroll.model import Model
 
@@ -173,8 +173,36 @@ def test_one_run_of_a_fleet_can_be_used_alone() -> None:
     model = random_model([tiny(seed=0), tiny(seed=1)], [7, 16])
     ids = random_ids(2, 3)
     together = model.advance(ids, model.first_state(3))
-    alone = model.run(1)
+    alone = model.runs([1])
     (after,) = alone.advance(ids[1:], alone.first_state(3))
     for a, b in zip(after, together[0], strict=True):
         torch.testing.assert_close(a[0], b[1].detach(), rtol=1e-12, atol=1e-12)
     check_identical(alone.values(0), model.values(1))
+
+
+def test_some_runs_of_a_fleet_keep_their_values_while_the_fleet_trains_on() -> None:
+    model = random_model([tiny(seed=seed) for seed in range(3)], [7, 16, 9])
+    before = [model.values(m) for m in range(3)]
+    some = model.runs([2, 0])
+    with torch.no_grad():
+        for value in model.parameters.values():
+            value.add_(1.0)
+    assert some.vocabularies == (9, 7)
+    assert [e.seed for e in some.experiments] == [2, 0]
+    for slot, m in enumerate((2, 0)):
+        check_identical(some.values(slot), before[m])
+
+
+@every_cell
+@pytest.mark.parametrize("kernel", plugins.names("unroll.kernels"))
+def test_reading_a_stretch_equals_reading_it_step_by_step(kernel: str, cell: str, peepholes: str) -> None:
+    runs = [tiny(cell=cell, peepholes=peepholes, layers=2, seed=seed) for seed in range(2)]
+    model, ids_MTB = random_model(runs, [V, V], kernel), random_ids(2, 6, 3)
+    h_MTBH, after = model.read(ids_MTB, model.first_state(3))
+    state = model.first_state(3)
+    for t in range(6):
+        state = model.advance(ids_MTB[:, t], state)
+        check_close(h_MTBH[:, t], state[-1][0], 1e-12)
+    for got, expected in zip(after, state, strict=True):
+        for a, b in zip(got, expected, strict=True):
+            check_close(a, b, 1e-12)

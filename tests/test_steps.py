@@ -145,7 +145,7 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
         for m, truth in enumerate(truths):
             expected, scheme = truth[step], learner.experiments[m].scheme
             where = f"{learner.model.kernel_name}, run {m}, step {step}"
-            loss = learner.take_loss(m)
+            (loss,) = learner.take_losses([m])
             assert loss is not None
             check_close(
                 torch.tensor(loss * sum(scheme.weights), dtype=torch.float64),

@@ -56,7 +56,7 @@ def trained(experiments: Sequence[Experiment], text: str, folder: Path) -> list[
 def nll(run: Run, text: str, procedure: str) -> np.ndarray:
     """Of every token after the first k2."""
     ids = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64))
-    return token_nll(run.model, ids, K2, procedure)[:, 0].numpy()
+    return token_nll(run.model, [ids], K2, procedure)[0][:, 0].numpy()
 
 
 def test_on_a_markov_chain_perplexity_comes_within_2_percent_of_the_truth(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from unroll import devices
@@ -56,11 +56,15 @@ class Bookkeeping:
     ) -> None:
         self.learner, self.folders, self.watch, self.save_every = learner, folders, watch, save_every
         self.experiments = learner.experiments
-        self.points = [evaluation_points(e.batches) for e in self.experiments]
+        # The runs that are evaluated at each point of the grid.
+        self.grid: dict[int, list[int]] = {}
+        for m, experiment in enumerate(self.experiments):
+            for point in evaluation_points(experiment.batches):
+                self.grid.setdefault(point, []).append(m)
         self.evaluated = [0] * len(folders)  # the last batch with a line in metrics.jsonl
         self.done = [False] * len(folders)
         self.seconds = self.evaluating = 0.0
-        self.loss: float | None = None  # of the first run, when the device was last looked at
+        self.seen = learner.look()  # at the last look
         self.saved_at, self.save_cost, self.saved_batch = time.perf_counter(), 0.0, 0
         self.tests = [_test_ids(e, c, learner.model.device) for e, c in zip(self.experiments, corpora, strict=True)]
 
@@ -71,7 +75,7 @@ class Bookkeeping:
 
     def event(self, kind: type[Happening], **facts: Any) -> Happening:
         """An event that carries the clocks."""
-        return kind(self.learner, self.seconds, self.evaluating, self.loss, **facts)
+        return kind(self.learner, self.seconds, self.evaluating, self.seen.loss(0), **facts)
 
     def start(self, resume: bool) -> Iterator[Event]:
         """Say what should be known; with `resume`, put every run back to where it was."""
@@ -81,6 +85,7 @@ class Bookkeeping:
         if resume:
             messages: list[str] = []
             self._resume(messages)
+            self.seen = self.learner.look()
             for message in messages:
                 yield self.event(Warned, message=message)
         self._report("training")
@@ -141,57 +146,73 @@ class Bookkeeping:
 
     def _looks(self) -> bool:
         """Whether to look at what is on the device: always where that costs nothing, else now and then."""
-        return self.learner.count % LOOK == 0 or self.learner.model.device.type == "cpu"
+        count = self.learner.count
+        return count % LOOK == 0 or count in self.grid or self.learner.model.device.type == "cpu"
 
     def _settle(self) -> None:
         """Let the device finish what it was given, on the clock: queued training is training."""
         began = time.perf_counter()
         devices.wait(self.learner.model.device)
-        self.loss = self.learner.recent_loss(0)
+        self.seen = self.learner.look()
         self.seconds += (time.perf_counter() - began) / len(self.folders)
 
     def evaluate_due(self) -> Iterator[Event]:
         """Evaluate the runs that have reached a point of the grid; end those that diverged or are through."""
-        count = self.learner.count
-        look = self._looks()
-        for m in range(len(self.folders)):
+        if not self._looks():
+            return
+        count, stopped = self.learner.count, {int(m) for m in np.flatnonzero(self.seen.stopped_M)}
+        due = [
+            m for m in self.grid.get(count, []) if not self.done[m] and m not in stopped and self.evaluated[m] < count
+        ]
+        lines = self._evaluate(due) if due else {}
+        for m in sorted(stopped.union(due)):
             if self.done[m]:
                 continue
-            points = self.points[m]
-            due = points[bisect_left(points, self.evaluated[m] + 1)] if self.evaluated[m] < points[-1] else None
-            if count == due or look:
-                self._settle()
-                stopped = self.learner.stopped(m)
-                if stopped:
-                    yield self._end(m, stopped)
-                    continue
-            if count == due:
-                yield self._evaluate(m, last=count == points[-1])
-                if count == points[-1]:
-                    yield self._end(m, None)
+            if m in stopped:
+                yield self._end(m, self.seen.stopped(m))
+                continue
+            self.folders[m].record(lines[m])
+            self.evaluated[m] = count
+            yield self.event(Evaluated, run=m, metrics=lines[m])
+            if count == self.experiments[m].batches:
+                yield self._end(m, None)
 
-    def _evaluate(self, m: int, last: bool) -> Event:
-        """Score the scheme's own procedure; both at the last point, or when asked."""
-        experiment, began = self.experiments[m], time.perf_counter()
-        own = experiment.scheme.sample
-        chosen = (own, *(p for p in PROCEDURES if p != own)) if last or experiment.evaluate == "both" else (own,)
-        model = self.learner.model.run(m)
-        scores = {}
-        for procedure in chosen:
-            nll = token_nll(model, self.tests[m], experiment.scheme.k2, procedure, between=self.watch.check)
-            scores[procedure] = perplexities(nll)[0].perplexity
+    def _evaluate(self, due: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """A line of metrics for each of these runs."""
+        began = time.perf_counter()
+        needed = dict.fromkeys(procedure for m in due for procedure in self._procedures(m))
+        scores = {procedure: self._scores(procedure) for procedure in needed}
         self.evaluating += time.perf_counter() - began
-        metrics = {
-            "batch": self.learner.count,
-            "sequences": self.learner.count * experiment.rows,
-            "loss": self.learner.take_loss(m),
-            "perplexity": scores,
-            "seconds": round(self.seconds, 6),
-            "fleet": len(self.folders),
+        return {
+            m: {
+                "batch": self.learner.count,
+                "sequences": self.learner.count * self.experiments[m].rows,
+                "loss": loss,
+                "perplexity": {procedure: scores[procedure][m] for procedure in self._procedures(m)},
+                "seconds": round(self.seconds, 6),
+                "fleet": len(self.folders),
+            }
+            for m, loss in zip(due, self.learner.take_losses(due), strict=True)
         }
-        self.folders[m].record(metrics)
-        self.evaluated[m] = self.learner.count
-        return self.event(Evaluated, run=m, metrics=metrics)
+
+    def _procedures(self, m: int) -> tuple[str, ...]:
+        """What a run is scored under now: the scheme's own procedure; both at the last point, or when asked."""
+        experiment = self.experiments[m]
+        own, last = experiment.scheme.sample, self.learner.count == experiment.batches
+        return (own, *(p for p in PROCEDURES if p != own)) if last or experiment.evaluate == "both" else (own,)
+
+    def _scores(self, procedure: str) -> dict[int, float]:
+        """The perplexity of every run scored under this procedure now, all in one pass.
+
+        Runs that have ended keep their places in it, so that who is scored beside whom, and with it the last bits of
+        every score, depends on the plan alone and not on when a training was interrupted.
+        """
+        together = [m for m in self.grid[self.learner.count] if procedure in self._procedures(m)]
+        whole = self.learner.model
+        model = whole if len(together) == len(self.folders) else whole.runs(together)
+        texts, k2 = [self.tests[m] for m in together], self.experiments[0].scheme.k2
+        nll = token_nll(model, texts, k2, procedure, between=self.watch.check)
+        return {m: perplexities(nll_NR)[0].perplexity for m, nll_NR in zip(together, nll, strict=True)}
 
     def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
         """Store the run's weights: its last good ones, where it diverged."""

@@ -1,15 +1,19 @@
-"""Perplexity: how well a model predicts a text, under either way of conditioning."""
+"""Perplexity: how well models predict their texts, under either way of conditioning; all runs of a fleet at once.
+
+Shapes: M runs, N tokens of a text, n of a chunk, R rows (first states), H hidden, V vocabulary.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from unroll import samplers
+from unroll import precisions, samplers
 from unroll.errors import CorpusError
 from unroll.kernels import States
 from unroll.model import Model
@@ -39,29 +43,46 @@ class Perplexity:
 
 def token_nll(
     model: Model,
-    ids_N: Tensor,
+    texts: Sequence[Tensor],
     k2: int,
     procedure: str,
     first: States | None = None,
     between: Callable[[], None] = lambda: None,
-) -> Tensor:
-    """The negative log-likelihood of every token after the first k2, for every row of `first`: [N − k2, R] in float64.
+) -> list[Tensor]:
+    """The negative log-likelihood of every token of a text after its first k2, for every row of `first`.
 
-    `between` is called now and then, so that a long evaluation can be watched and interrupted.
+    A text of N ids for each run of the model; [N − k2, R] in float64 for each, on the host. `between` is called now
+    and then, so that a long evaluation can be watched and interrupted.
     """
-    if len(ids_N) <= k2:
-        raise CorpusError(f"Perplexity needs more than k2 = {k2} tokens; there are {len(ids_N)}.")
-    chunks, place = [], k2
-    with torch.inference_mode():
-        for h_nRH in samplers.load(procedure).hidden(model, ids_N, k2, first):
+    shortest = min(len(ids_N) for ids_N in texts)
+    if shortest <= k2:
+        raise CorpusError(f"Perplexity needs more than k2 = {k2} tokens; there are {shortest}.")
+    # Shorter texts are filled up with a symbol that every run knows; what is said of it is cut away again.
+    ids_MN = pad_sequence(list(texts), batch_first=True)
+    parts, place = [], k2
+    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+        for chunk_MnRH in samplers.load(procedure).hidden(model, ids_MN, k2, first):
             between()
-            logits = model.head(h_nRH.unsqueeze(0))[0].double()
-            targets = ids_N[place : place + len(h_nRH)].view(-1, 1, 1).expand(-1, logits.shape[1], 1)
-            chunks.append((torch.logsumexp(logits, -1) - logits.gather(-1, targets).squeeze(-1)).cpu())
-            place += len(h_nRH)
-    return torch.cat(chunks)
+            for h_MnRH in chunk_MnRH.split(_positions(model, chunk_MnRH), dim=1):
+                n = h_MnRH.shape[1]
+                parts.append(_nll(model.head(h_MnRH).double(), ids_MN[:, place : place + n]))
+                place += n
+    nll_MNR = torch.cat(parts, dim=1).cpu()
+    return [nll_NR[: len(ids_N) - k2] for nll_NR, ids_N in zip(nll_MNR, texts, strict=True)]
+
+
+def _nll(logits_MnRV: Tensor, targets_Mn: Tensor) -> Tensor:
+    places = targets_Mn.unsqueeze(-1).expand(logits_MnRV.shape[:-1]).unsqueeze(-1)
+    return torch.logsumexp(logits_MnRV, -1) - logits_MnRV.gather(-1, places).squeeze(-1)
+
+
+def _positions(model: Model, h_MnRH: Tensor) -> int:
+    """How many positions of each text pass through the head at a time."""
+    M, _, R, _ = h_MnRH.shape
+    widest = max(model.experiments[0].dense, model.parameters["out.b"].shape[-1])
+    return max(1, samplers.room(model.device) // (M * R * widest * torch.float64.itemsize))
 
 
 def perplexities(nll_NR: Tensor) -> list[Perplexity]:
     """One a row."""
-    return [Perplexity(float(nats), len(nll_NR)) for nats in nll_NR.mean(0)]
+    return [Perplexity(nats, len(nll_NR)) for nats in nll_NR.mean(0).tolist()]

@@ -7,9 +7,11 @@ Shapes: M runs, B rows, K scored positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unroll import optimisers, precisions
@@ -21,6 +23,25 @@ from unroll.optimisers._fused import Fused
 
 STRETCH = 128  # batches whose places are sent to a GPU at a time
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
+
+
+class Look(NamedTuple):
+    """How all runs stand, copied from the device at once."""
+
+    stopped_M: NDArray[np.float64]
+    reason_M: NDArray[np.float64]
+    loss_sum_M: NDArray[np.float64]
+    loss_count_M: NDArray[np.float64]
+
+    def stopped(self, m: int) -> tuple[int, str] | None:
+        """The batch at which a run diverged, and why; None if it did not."""
+        batch = int(self.stopped_M[m])
+        return (batch, REASONS[int(self.reason_M[m])]) if batch else None
+
+    def loss(self, m: int) -> float | None:
+        """Nats a token, the mean over the batches since the loss was last taken; None if there were none."""
+        count = int(self.loss_count_M[m])
+        return float(self.loss_sum_M[m]) / count if count else None
 
 
 class Learner:
@@ -126,21 +147,16 @@ class Learner:
         sums = [self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M]
         return [*(p.detach() for p in self.model.parameters.values()), *moments, *carried, *sums]
 
-    def stopped(self, m: int) -> tuple[int, str] | None:
-        """The batch at which a run diverged, and why; None if it did not."""
-        batch = int(self.stopped_M[m])
-        return (batch, REASONS[int(self.reason_M[m])]) if batch else None
+    def look(self) -> Look:
+        """How all runs stand: one copy from the device."""
+        flags = (self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M)
+        return Look(*torch.stack([flag.double() for flag in flags]).cpu().numpy())
 
-    def take_loss(self, m: int) -> float | None:
-        """Nats a token, the mean over the batches since the last call; None if there were none."""
-        total, count = float(self.loss_sum_M[m]), int(self.loss_count_M[m])
-        self.loss_sum_M[m], self.loss_count_M[m] = 0.0, 0
-        return total / count if count else None
-
-    def recent_loss(self, m: int) -> float | None:
-        """The same, only looked at."""
-        count = int(self.loss_count_M[m])
-        return float(self.loss_sum_M[m]) / count if count else None
+    def take_losses(self, runs: Sequence[int]) -> list[float | None]:
+        """The losses of these runs; their means begin anew."""
+        look, slots = self.look(), torch.tensor(runs, device=self.model.device)
+        self.loss_sum_M[slots], self.loss_count_M[slots] = 0.0, 0
+        return [look.loss(m) for m in runs]
 
     def weights(self, m: int) -> dict[str, Tensor]:
         """What a finished run stores: its parameters and, where states are carried, the last of them."""

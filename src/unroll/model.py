@@ -149,8 +149,16 @@ class Model:
             return torch.baddbmm(b.unsqueeze(1), x_MNI, self.parameters[name])
         return precisions.product(x_MNI.to(products), self.parameters[name].to(products)) + b.unsqueeze(1)
 
+    def read(self, ids_MTB: Tensor, first: States) -> tuple[Tensor, States]:
+        """T steps in one call of the kernel, forward only: the top layer's h after each, every state after the last."""
+        M, T, _ = ids_MTB.shape
+        first = tuple(tuple(s.contiguous() for s in state) for state in first)
+        with torch.no_grad():
+            at_M = torch.full((M,), T, device=self.device)
+            return self._kernel.run(self.network, ids_MTB.contiguous(), first, at_M)
+
     def advance(self, ids_MB: Tensor, states: States) -> States:
-        """One time step of all layers, forward only: what sampling, perplexity and gaps are made of."""
+        """One time step of all layers, forward only: what sampling and gaps are made of."""
         after = []
         x: Tensor | None = None
         for layer, state in zip(self.network.layers, states, strict=True):
@@ -176,10 +184,12 @@ class Model:
         zeros = torch.zeros(len(self.experiments), shape.rows, shape.hidden, dtype=self.dtype, device=self.device)
         return tuple(tuple(zeros.clone() for _ in self.cell.STATES) for _ in range(shape.layers))
 
-    def run(self, m: int) -> Model:
-        """One run of the fleet, as a fleet of one that shares its values."""
-        own = {name: value.detach()[m : m + 1] for name, value in self.parameters.items()}
-        return Model(self.experiments[m : m + 1], self.vocabularies[m : m + 1], own, self.kernel_name)
+    def runs(self, chosen: Sequence[int]) -> Model:
+        """Some runs of the fleet as a fleet of their own, with a copy of their values as they are now."""
+        slots = torch.tensor(chosen, device=self.device)
+        own = {name: value.detach()[slots] for name, value in self.parameters.items()}
+        experiments, vocabularies = zip(*((self.experiments[m], self.vocabularies[m]) for m in chosen), strict=True)
+        return Model(experiments, vocabularies, own, self.kernel_name)
 
     def values(self, m: int, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """One run's values of every parameter (or of tensors shaped like them), without padding, on the CPU."""

@@ -141,7 +141,8 @@ def perplexity(
         raise ConfigurationError(f"test_tokens must be at least 1. Got {test_tokens}.")
     first = run.carried if start == "carried" else None
     ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
-    return perplexities(token_nll(run.model, ids, run.experiment.scheme.k2, procedure, first, between))
+    (nll,) = token_nll(run.model, [ids], run.experiment.scheme.k2, procedure, first, between)
+    return perplexities(nll)
 
 
 def _procedure(run: Run, sample: str | None) -> str:
@@ -175,9 +176,11 @@ def score(run: Run, text: str, sample: str | None = None) -> list[float]:
         raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
     procedure, k2 = _procedure(run, sample), run.experiment.scheme.k2
     # While a text is no longer than k2, a window has read it from its beginning: both procedures are one there.
-    short = token_nll(run.model, ids[: k2 + 1], 1, "progressive")
-    rest = [token_nll(run.model, ids, k2, procedure)[1:]] if len(ids) > k2 + 1 else []
-    return [-float(x) for x in torch.cat([short, *rest])[:, 0]]
+    pieces = token_nll(run.model, [ids[: k2 + 1]], 1, "progressive")
+    if len(ids) > k2 + 1:
+        (whole,) = token_nll(run.model, [ids], k2, procedure)
+        pieces.append(whole[1:])
+    return [-float(x) for x in torch.cat(pieces)[:, 0]]
 
 
 def sample(

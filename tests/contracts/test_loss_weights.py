@@ -86,4 +86,5 @@ def test_only_scored_positions_reach_the_loss(name: str) -> None:
     assert nll_MBK.shape[-1] == learner.experiments[0].scheme.scored
     by_hand = sum(w * nll_MBK[0, :, k].mean() for k, w in enumerate(learner.experiments[0].scheme.weights))
     learner.step()
-    assert learner.take_loss(0) == pytest.approx(float(by_hand) / sum(learner.experiments[0].scheme.weights), rel=1e-12)
+    (loss,) = learner.take_losses([0])
+    assert loss == pytest.approx(float(by_hand) / sum(learner.experiments[0].scheme.weights), rel=1e-12)

@@ -114,8 +114,9 @@ def test_a_diverged_run_is_frozen_as_before_the_bad_update(name: str) -> None:
     before = snapshot(learner, 0)
     learner.step()
     learner.step()
-    assert learner.stopped(0) == (2, "the loss was not finite")
-    assert learner.stopped(1) is None
+    look = learner.look()
+    assert look.stopped(0) == (2, "the loss was not finite")
+    assert look.stopped(1) is None
     after = snapshot(learner, 0)
     for key in before:
         if key not in ("out.b", "progress.stopped"):

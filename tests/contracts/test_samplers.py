@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_sampling_and_perplexity_condition_alike(name: str, cell: str, peepholes
     ids = random_ids(25)
     first = rows_of_first(model, rows) if rows else None
     with torch.inference_mode():
-        hidden = torch.cat(list(samplers.load(name).hidden(model, ids, K2, first)))
+        hidden = torch.cat(list(samplers.load(name).hidden(model, ids.unsqueeze(0), K2, first)), dim=1)[0]
     stepwise = read_all(name, model, ids, first)[K2 - 1 : -1]
     assert len(hidden) == len(ids) - K2
     check_close(hidden, stepwise, 1e-12)
@@ -71,8 +72,48 @@ def test_perplexity_reads_long_texts_in_chunks_as_one(name: str) -> None:
     model = one_model()
     ids = random_ids(1300)
     with torch.inference_mode():
-        hidden = torch.cat(list(samplers.load(name).hidden(model, ids, K2)))
+        hidden = torch.cat(list(samplers.load(name).hidden(model, ids.unsqueeze(0), K2)), dim=1)[0]
     check_close(hidden, read_all(name, model, ids)[K2 - 1 : -1], 1e-12)
+
+
+@every_plugin("samplers")
+def test_the_runs_of_a_fleet_are_conditioned_as_each_alone(name: str) -> None:
+    runs, ids_MN = [tiny(k2=K2, layers=2, seed=seed) for seed in range(3)], random_ids(3, 20)
+    together = torch.cat(list(samplers.load(name).hidden(random_model(runs, [V] * 3), ids_MN, K2)), dim=1)
+    assert together.shape == (3, 20 - K2, 1, 5)
+    for m, run in enumerate(runs):
+        alone = torch.cat(list(samplers.load(name).hidden(random_model([run], [V]), ids_MN[m : m + 1], K2)), dim=1)
+        check_close(together[m], alone[0], 1e-12)
+
+
+def calls_of_the_kernel(name: str, model: Model, tokens: int) -> list[tuple[int, ...]]:
+    """The shape [M, T, B] of each call that reading a text takes."""
+    shapes, run = [], model._kernel.run
+
+    def watched(network, ids_MTB, first, at_M):
+        assert not torch.is_grad_enabled()
+        assert set(at_M.tolist()) == {ids_MTB.shape[1]}
+        shapes.append(tuple(ids_MTB.shape))
+        return run(network, ids_MTB, first, at_M)
+
+    model._kernel = SimpleNamespace(run=watched)
+    for _ in samplers.load(name).hidden(model, random_ids(len(model.experiments), tokens), K2):
+        pass
+    return shapes
+
+
+def test_progressive_calls_the_kernel_once_for_512_steps() -> None:
+    model = random_model([tiny(k2=K2), tiny(k2=K2)], [V, V])
+    assert calls_of_the_kernel("progressive", model, 1300) == [(2, 512, 1), (2, 512, 1), (2, 275, 1)]
+
+
+@pytest.mark.parametrize(("room", "rows"), [(1, 64), (2 * 6 * 5 * 8 * 100, 64), (2 * 6 * 5 * 8 * 200, 192)])
+def test_windowed_reads_whole_tiles_of_windows_within_the_room_there_is(
+    room: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samplers, "ROOM", room)
+    model = random_model([tiny(k2=K2), tiny(k2=K2)], [V, V])
+    assert calls_of_the_kernel("windowed", model, 2 * rows + 9 + K2) == [(2, K2, rows)] * 2 + [(2, K2, 9)]
 
 
 @every_plugin("samplers")
@@ -102,7 +143,8 @@ def test_the_log_probability_of_a_drawn_token_is_perplexitys(name: str) -> None:
     model, prompts = one_model(), random_ids(1, K2)
     steps = list(itertools.islice(generate(model, prompts, K2, name, DRAWN, [3]), 20))
     text = torch.cat((prompts[0], torch.tensor([step.ids[0] for step in steps])))
-    check_close(-np.array([step.logprobs[0] for step in steps]), token_nll(model, text, K2, name)[:, 0], 1e-12)
+    (nll,) = token_nll(model, [text], K2, name)
+    check_close(-np.array([step.logprobs[0] for step in steps]), nll[:, 0], 1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -128,12 +170,12 @@ def test_windowed_is_progressive_while_the_text_is_no_longer_than_k2(cell: str, 
 @every_cell
 def test_a_text_read_in_pieces_with_the_state_carried_equals_one_pass(cell: str, peepholes: str) -> None:
     model, ids, cut = one_model(cell, peepholes, layers=2), random_ids(20), 8
-    whole = token_nll(model, ids, 1, "progressive")
+    (whole,) = token_nll(model, [ids], 1, "progressive")
     with torch.inference_mode():
         state = model.first_state(1)
         for token in ids[:cut]:
             state = model.advance(token.view(1, 1), state)
-        rest = token_nll(model, ids[cut:], 1, "progressive", state)
+        (rest,) = token_nll(model, [ids[cut:]], 1, "progressive", state)
     check_close(rest, whole[cut:], 1e-12)
 
 

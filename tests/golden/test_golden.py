@@ -38,7 +38,7 @@ def losses(experiment: Experiment) -> list[float]:
     found = []
     for _ in range(learner.batches.schedules[0].batches_an_epoch + 3):
         learner.step()
-        loss = learner.take_loss(0)
+        (loss,) = learner.take_losses([0])
         assert loss is not None
         found.append(loss)
     return found

@@ -155,7 +155,7 @@ class _Panel:
 
         experiment = event.learner.experiments[0]
         test = self.corpus.test_ids(experiment.split_seed)[: experiment.scheme.k2]
-        model = event.learner.model.run(0)
+        model = event.learner.model.runs([0])
         prompt = torch.from_numpy(test.astype("int64")).to(model.device).unsqueeze(0)
         drawing = generate(
             model, prompt, experiment.scheme.k2, experiment.scheme.sample, Decoding(0.7), [experiment.seed]

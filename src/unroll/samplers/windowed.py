@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from unroll import samplers
 from unroll.kernels import States
 from unroll.model import Model
 
 FORGETS = True
-CHUNK_ROWS = 1024  # windows that a perplexity reads side by side
+TILE = 64  # rows that kernels on a GPU work on at a time; training needs as much memory for as many
 
 
 class Memory(NamedTuple):
@@ -48,13 +49,21 @@ def read(model: Model, memory: Memory, ids_B: Tensor) -> tuple[Tensor, Memory]:
     return h_BH, memory._replace(slots=slots, read=read)
 
 
-def hidden(model: Model, ids_N: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]:
-    """All windows of the text are rows of one long batch, read in chunks."""
+def hidden(model: Model, ids_MN: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]:
+    """All windows of a text are rows of one long batch, read in chunks."""
     first = first if first is not None else model.first_state(1)
-    rows = first[0][0].shape[1]
-    windows_NT = ids_N[:-1].unfold(0, k2, 1)
-    for chunk_nT in windows_NT.split(max(1, CHUNK_ROWS // rows)):
-        state = tuple(tuple(s.repeat(1, len(chunk_nT), 1) for s in layer) for layer in first)
-        for t in range(k2):
-            state = model.advance(chunk_nT[:, t].repeat_interleave(rows).unsqueeze(0), state)
-        yield state[-1][0].view(len(chunk_nT), rows, -1)
+    M, rows, H = first[0][0].shape
+    windows_MNT = ids_MN[:, :-1].unfold(1, k2, 1)
+    for chunk_MnT in windows_MNT.split(_windows(model, k2, rows), dim=1):
+        n = chunk_MnT.shape[1]
+        start = tuple(tuple(s.repeat(1, n, 1) for s in state) for state in first)
+        ids_MTB = chunk_MnT.transpose(1, 2).repeat_interleave(rows, dim=2)
+        # Only the last h is kept: a view of it would keep them all.
+        yield model.read(ids_MTB, start)[0][:, -1].clone().view(M, n, rows, H)
+
+
+def _windows(model: Model, k2: int, rows: int) -> int:
+    """How many windows of each run are read side by side, each with so many first states."""
+    M, H = len(model.experiments), model.experiments[0].hidden
+    fitting = samplers.room(model.device) // (M * k2 * H * model.dtype.itemsize)
+    return max(1, max(TILE, fitting // TILE * TILE) // rows)

@@ -31,17 +31,19 @@ def begin(model: Model, k2: int, rows: int, first: States | None = None) -> Memo
 def read(model: Model, memory: Memory, ids_B: Tensor) -> tuple[Tensor, Memory]:
     """The window moves on by one token and is read whole."""
     memory = memory._replace(ids_TB=torch.cat((memory.ids_TB, ids_B.unsqueeze(0)))[-memory.k2 :])
-    state = memory.first
-    for ids in memory.ids_TB:
-        state = model.advance(ids.unsqueeze(0), state)
-    return state[-1][0][0], memory
+    return _last(model, memory.ids_TB.unsqueeze(0), memory.first)[0], memory
 
 
-def hidden(model: Model, ids_N: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]:
+def hidden(model: Model, ids_MN: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]:
     """Window after window."""
-    memory = begin(model, k2, 1, first)
-    rows = memory.first[0][0].shape[1]
-    for n in range(k2, len(ids_N)):
-        window = ids_N[n - k2 : n].unsqueeze(1).expand(-1, rows)
-        h_RH, _ = read(model, memory._replace(ids_TB=window[:-1]), window[-1])
-        yield h_RH.unsqueeze(0)
+    first = first if first is not None else model.first_state(1)
+    rows = first[0][0].shape[1]
+    for n in range(k2, ids_MN.shape[1]):
+        yield _last(model, ids_MN[:, n - k2 : n].unsqueeze(-1).expand(-1, -1, rows), first).unsqueeze(1)
+
+
+def _last(model: Model, ids_MTB: Tensor, state: States) -> Tensor:
+    """The top layer's h after the last of these tokens."""
+    for ids_MB in ids_MTB.unbind(1):
+        state = model.advance(ids_MB, state)
+    return state[-1][0]
