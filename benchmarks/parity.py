@@ -157,8 +157,9 @@ def judge() -> None:
         worst = max(v["points"], key=lambda row: abs(row["difference"]) / row["pooled"])
         music = ", ".join(f"{100 * d:+.2f} %" for d in v["music_best"])
         lines.append(
-            f"{v['precision']}: {'holds' if v['holds'] else 'does not hold'}. Worst point: batch {worst['batch']}, mean "
-            f"difference {worst['difference']:+.4f}, pooled deviation {worst['pooled']:.4f}. Music's best point: {music}."
+            f"{v['precision']}: {'holds' if v['holds'] else 'does not hold'}. Worst point: batch {worst['batch']}, "
+            f"mean difference {worst['difference']:+.4f}, pooled deviation {worst['pooled']:.4f}. "
+            f"Music's best point: {music}."
         )
     print("\n".join(lines))
     (RESULTS / "verdict.json").write_text(json.dumps(verdicts, indent=1) + "\n")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from unroll import Corpus, Experiment, Scheme, cells, plugins
+from unroll import Corpus, Experiment, Scheme, cells, devices, kernels, plugins
 from unroll.initialisation import parameter_shapes
 from unroll.learner import Learner
 from unroll.model import Model
@@ -30,6 +30,12 @@ def _variants(cell: str) -> list[tuple[str, str]]:
 
 CELL_VARIANTS = [variant for cell in plugins.names("unroll.cells") for variant in _variants(cell)]
 every_cell = pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
+
+
+def on_the_cpu(kernel: str, cell: str, peepholes: str) -> bool:
+    """Whether a kernel runs a cell here; those for GPUs are held to the reference in tests/gpu."""
+    outline = devices.outline(tiny(cell=cell, peepholes=peepholes))
+    return kernels.load(kernel).supports(outline, CPU) is None
 
 
 def every_plugin(family: str) -> pytest.MarkDecorator:
@@ -101,3 +107,13 @@ def check_identical(got: Mapping[str, torch.Tensor], expected: Mapping[str, torc
     """Bit for bit."""
     assert got.keys() == expected.keys()
     assert [name for name in expected if not torch.equal(got[name], expected[name])] == []
+
+
+# Every kernel with every cell that it knows, on the CPU.
+KNOWN = [
+    (kernel, *variant)
+    for kernel in plugins.names("unroll.kernels")
+    for variant in CELL_VARIANTS
+    if on_the_cpu(kernel, *variant)
+]
+every_kernel = pytest.mark.parametrize(("kernel", "cell", "peepholes"), KNOWN)

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import CPU, check_close, check_identical, every_cell, random_ids, random_model, random_tensor, tiny
+from helpers import CPU, check_close, check_identical, every_kernel, random_ids, random_model, random_tensor, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll import Experiment, cells, plugins
+from unroll import Experiment, cells
 from unroll.initialisation import initial_parameters
 from unroll.model import Model
 
@@ -193,8 +193,7 @@ def test_some_runs_of_a_fleet_keep_their_values_while_the_fleet_trains_on() -> N
         check_identical(some.values(slot), before[m])
 
 
-@every_cell
-@pytest.mark.parametrize("kernel", plugins.names("unroll.kernels"))
+@every_kernel
 def test_reading_a_stretch_equals_reading_it_step_by_step(kernel: str, cell: str, peepholes: str) -> None:
     runs = [tiny(cell=cell, peepholes=peepholes, layers=2, seed=seed) for seed in range(2)]
     model, ids_MTB = random_model(runs, [V, V], kernel), random_ids(2, 6, 3)

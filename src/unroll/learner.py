@@ -20,8 +20,8 @@ from unroll.corpus import Corpus
 from unroll.experiment import Experiment
 from unroll.model import Model
 from unroll.optimisers._fused import Fused
+from unroll.recording import Recorded
 
-STRETCH = 128  # batches whose places are sent to a GPU at a time
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
 
@@ -88,8 +88,8 @@ class Learner:
             self._advance(self.batches[self.count])
         else:
             if self._recorded is None:
-                self._recorded = Recorded(self)
-            self._recorded.replay()
+                self._recorded = Recorded(self._advance, self.changing(), self.batches, self._number, self.count)
+            self._recorded.replay(self.count)
         self.count += 1
 
     def _advance(self, batch: Batch) -> None:
@@ -195,52 +195,6 @@ class Learner:
             for layer, state in enumerate(self.carried)
             for name, s in zip(self.model.cell.STATES, state, strict=True)
         }
-
-
-class Recorded:
-    """A learner's step as one CUDA graph: the host launches it and computes nothing."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.learner, self.number = learner, learner._number
-        self.first = learner.count
-        self.starts_nMB, self.resets_nMB = learner.batches.stretch(self.first, STRETCH)
-        self.place = torch.zeros(1, dtype=torch.long, device=self.number.device)
-        # Libraries and compilers want to have run before a recording; what those steps change is put back.
-        before = [t.clone() for t in learner.changing()]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._step()
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self._step()
-        for value, old in zip(learner.changing(), before, strict=True):
-            value.copy_(old)
-        self._move(self.first)
-
-    def _step(self) -> None:
-        starts_MB, resets_MB = (s.index_select(0, self.place)[0] for s in (self.starts_nMB, self.resets_nMB))
-        self.learner._advance(self.learner.batches.gather(self.number, starts_MB, resets_MB))
-        self.number += 1
-        self.place += 1
-
-    def _move(self, count: int) -> None:
-        self.number.fill_(count)
-        self.place.fill_(count - self.first)
-
-    def replay(self) -> None:
-        """The next batch."""
-        count = self.learner.count
-        if not self.first <= count < self.first + STRETCH:
-            self.first = count
-            for buffer, values in zip(
-                (self.starts_nMB, self.resets_nMB), self.learner.batches.stretch(count, STRETCH), strict=True
-            ):
-                buffer.copy_(values)
-            self._move(count)
-        self.graph.replay()
 
 
 def _like(value_M: Tensor, tensor: Tensor) -> Tensor:

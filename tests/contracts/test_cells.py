@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import check_close, every_cell, random_ids, random_model, random_tensor, tiny
 
-from unroll import cells, kernels, plugins
+from unroll import cells, kernels
 
 M, B, H = 2, 3, 5
 INACTIVE = 1e9
@@ -84,9 +84,8 @@ def test_parameters_have_the_names_and_shapes_of_a_run_folder(cell: str, peephol
     assert [s.shape for s in after] == [(M, B, H)] * len(one.STATES)
 
 
-@every_cell
+@every_kernel
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("kernel", plugins.names("unroll.kernels"))
 def test_stepwise_equals_over_a_sequence(cell: str, peepholes: str, layers: int, kernel: str) -> None:
     T = 6
     runs = [tiny(cell=cell, peepholes=peepholes, layers=layers, seed=seed) for seed in range(M)]

@@ -79,4 +79,4 @@ class Workshop:
         settings = {"precision": entry.precision, "device": str(self.device), "kernel": self.kernel}
         runs = [devices.resolve(entry.shape.experiment(split_seed=m, **settings)) for m in range(entry.runs)]
         learner = Learner(runs, [self.corpus] * entry.runs, self.device, runs[0].kernel)
-        return Racer(learner.step, lambda: learner.recent_loss(0), learner.model.kernel_name)
+        return Racer(learner.step, lambda: learner.look().loss(0), learner.model.kernel_name)
