@@ -7,9 +7,11 @@ import json
 import platform
 from pathlib import Path
 
+import torch
+
 import unroll.cells
 import unroll.kernels
-from unroll import plugins
+from unroll import cells, kernels, plugins
 from unroll.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -17,14 +19,21 @@ RECORD = ROOT / "results" / "gpu" / "kernels.json"
 DATA_RECORD = ROOT / "results" / "data" / "tests.json"
 
 
+def cuda_kernels() -> list[str]:
+    """The kernels that are made for a CUDA device."""
+    network = kernels.Network(cells.load("lstm", "paper"), 1.0, ())
+    names = plugins.names("unroll.kernels")
+    return [name for name in names if kernels.load(name).supports(network, torch.device("cuda")) is None]
+
+
 def source_hashes() -> dict[str, str]:
-    """A hash for each kernel, over its own source and the cells', which it computes with."""
-    cells = sorted(Path(unroll.cells.__file__).parent.glob("*.py"))
+    """A hash for each of these kernels, over its own source and the cells', which it computes with."""
+    sources = sorted(Path(unroll.cells.__file__).parent.glob("*.py"))
     hashes = {}
-    for name in plugins.names("unroll.kernels"):
+    for name in cuda_kernels():
         own = Path(unroll.kernels.__file__).parent / f"{name.replace('-', '_')}.py"
         digest = hashlib.sha256()
-        for path in [own, *cells]:
+        for path in [own, *sources]:
             digest.update(path.read_bytes())
         hashes[name] = digest.hexdigest()
     return hashes

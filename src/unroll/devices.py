@@ -17,11 +17,11 @@ def resolve(experiment: Experiment) -> Experiment:
     device = experiment.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    find(device)
+    found = find(device)
     return replace(
         experiment,
         device=device,
-        kernel=kernels.AUTO if experiment.kernel == "auto" else experiment.kernel,
+        kernel=kernels.choose(experiment.cell, found) if experiment.kernel == "auto" else experiment.kernel,
         threads=experiment.threads or torch.get_num_threads(),
     )
 

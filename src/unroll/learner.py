@@ -18,6 +18,7 @@ from unroll.corpus import Corpus
 from unroll.experiment import Experiment
 from unroll.model import Model
 
+PIECE = 1 << 16  # elements that the optimiser changes at once on the CPU
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
 
@@ -73,8 +74,9 @@ class Learner:
     def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
         going_M = (self.stopped_M == 0) & (self.last_M > self.count)
-        # The largest magnitude is finite only if every element is: a NaN is larger than everything here.
-        finite_M = torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
+        # The extremes are finite only if every element is: a NaN is larger and smaller than everything here.
+        flat = [g.flatten(1) for g in gradients.values()]
+        finite_M = torch.isfinite(torch.stack([extreme for g in flat for extreme in (g.amax(1), g.amin(1))])).all(0)
         reason_M = torch.where(torch.isfinite(loss_M), torch.where(finite_M, 0, 2), 1)
         bad_M = going_M & (reason_M > 0)
         self.stopped_M = torch.where(bad_M, self.count + 1, self.stopped_M)
@@ -82,13 +84,18 @@ class Learner:
         return going_M & ~bad_M
 
     def _update(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        on_host = self.model.device.type == "cpu"
+        all_alive = on_host and bool(alive_M.all())  # elsewhere, asking would make the host wait
         for name, gradient in gradients.items():
-            old = self.moments[name]
-            rate = _like(self.learning_rate_M, gradient)
-            amount, new = self.optimiser.update(gradient, old, rate, self.count + 1)
-            alive = _like(alive_M, gradient)
-            self.model.parameters[name].sub_(torch.where(alive, amount, 0.0))
-            self.moments[name] = tuple(torch.where(alive, n, o) for n, o in zip(new, old, strict=True))
+            rate, alive = _like(self.learning_rate_M, gradient), _like(alive_M, gradient)
+            # On the CPU a piece at a time, so that what the optimiser computes in between stays in the cache.
+            rows = max(1, PIECE // (gradient.numel() // gradient.shape[1])) if on_host else gradient.shape[1]
+            pieces = (x.split(rows, 1) for x in (self.model.parameters[name], gradient, *self.moments[name]))
+            for parameter, g, *old in zip(*pieces, strict=True):
+                amount, new = self.optimiser.update(g, tuple(old), rate, self.count + 1)
+                parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
+                for o, n in zip(old, new, strict=True):
+                    o.copy_(n if all_alive else torch.where(alive, n, o))
 
     def stopped(self, m: int) -> tuple[int, str] | None:
         """The batch at which a run diverged, and why; None if it did not."""

@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells, kernels, randomness
+from unroll import cells, head, kernels, randomness
 from unroll.batches import Batch
 from unroll.experiment import Experiment
 from unroll.initialisation import initial_parameters, parameter_shapes
 from unroll.kernels import Layer, Network, States
 
-LEAK = 0.01
 PAD = 16
 
 
@@ -109,18 +108,27 @@ class Model:
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        targets_MKB = batch.targets_MKB
-        logits_MKBV = self.head(h_MTBH[:, -targets_MKB.shape[1] :], batch.number)
-        nll_MKB = torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
+        nll_MKB = self._scored(h_MTBH[:, -batch.targets_MKB.shape[1] :], batch)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
+
+    def _scored(self, h_MKBH: Tensor, batch: Batch) -> Tensor:
+        """The negative log-likelihood of each target."""
+        targets_MKB = batch.targets_MKB
+        if self.device.type == "cpu" and not any(e.dropout for e in self.experiments):
+            dense_W, dense_b, out_W, out_b = (self.parameters[k] for k in ("dense.W", "dense.b", "out.W", "out.b"))
+            targets_MN = targets_MKB.flatten(1)
+            nll_MN = head.nll(h_MKBH.flatten(1, 2), dense_W, dense_b, out_W, out_b + self._mask_MV, targets_MN)
+            return nll_MN.view(targets_MKB.shape)
+        logits_MKBV = self.head(h_MKBH, batch.number)
+        return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
 
     def head(self, h_MTBH: Tensor, batch: int | None = None) -> Tensor:
         """Logits from the top layer's h; with a batch number, that batch's dropout."""
         M, T, B, H = h_MTBH.shape
         x = self._dropout(h_MTBH.reshape(M, T * B, H), "dropout.dense", batch)
         x = torch.baddbmm(self.parameters["dense.b"].unsqueeze(1), x, self.parameters["dense.W"])
-        x = self._dropout(torch.nn.functional.leaky_relu(x, LEAK), "dropout.out", batch)
+        x = self._dropout(torch.nn.functional.leaky_relu(x, head.LEAK), "dropout.out", batch)
         x = torch.baddbmm((self.parameters["out.b"] + self._mask_MV).unsqueeze(1), x, self.parameters["out.W"])
         return x.view(M, T, B, -1)
 

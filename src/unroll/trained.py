@@ -20,7 +20,7 @@ from unroll.evaluation import Perplexity, perplexities, token_nll
 from unroll.experiment import SEEDS, Experiment
 from unroll.generation import generate
 from unroll.initialisation import parameter_shapes
-from unroll.kernels import AUTO, States
+from unroll.kernels import States, choose
 from unroll.model import Model
 from unroll.run import RunFolder
 from unroll.tokens import Vocabulary
@@ -98,7 +98,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
     ]
     if wrong:
         raise RunError(*wrong)
-    model = Model.stacked([experiment], [len(vocabulary)], [tensors], where, AUTO)
+    model = Model.stacked([experiment], [len(vocabulary)], [tensors], where, choose(experiment.cell, where))
     carried = None
     if experiment.scheme.carries:
         carried = tuple(

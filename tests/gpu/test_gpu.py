@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from evidence import cuda_kernels
 
-from unroll import SCHEMES, Corpus, Experiment, Scheme, plugins, synthetic, train_fleet
+from unroll import SCHEMES, Corpus, Experiment, Scheme, synthetic, train_fleet
 from unroll.learner import Learner
 from unroll.run import RunFolder
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-KERNELS = plugins.names("unroll.kernels")
+KERNELS = cuda_kernels()
 CELLS = [("lstm", "paper"), ("lstm", "lasagne"), ("lstm", "off"), ("gru", "off"), ("rnn", "off")]
 # Relative to the largest element: rounding of float64 and of float32 over a few hundred products.
 TOLERANCE = {"float64": 1e-11, "float32": 5e-5}

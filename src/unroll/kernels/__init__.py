@@ -22,8 +22,6 @@ from unroll.errors import ConfigurationError
 
 States = tuple[State, ...]  # one State a layer
 
-AUTO = "stacked"
-
 
 class Layer(NamedTuple):
     """One layer's parameters, for all runs."""
@@ -48,6 +46,11 @@ class Kernel(Protocol):
     def supports(self, network: Network, device: torch.device) -> str | None: ...
 
     def run(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]: ...
+
+
+def choose(cell: str, device: torch.device) -> str:
+    """What `auto` means: the fastest kernel for a cell on a device."""
+    return "host" if cell == "lstm" and device.type == "cpu" else "stacked"
 
 
 def load(name: str) -> Kernel:
