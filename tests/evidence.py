@@ -22,6 +22,8 @@ def source_hashes() -> dict[str, str]:
     cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
     hashes = {}
     for name in plugins.names("unroll.kernels"):
+        if name == "host":  # made for the CPU
+            continue
         own = folder / f"{name.replace('-', '_')}.py"
         code = own.with_suffix(".cu")
         shared = [code, folder / "pointwise.cu", folder / "_cuda.py"] if code.exists() else cells

@@ -7,7 +7,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import CPU, check_close, check_identical, every_kernel, random_ids, random_model, random_tensor, tiny
+from helpers import (
+    CPU,
+    check_close,
+    check_identical,
+    every_cell,
+    every_kernel,
+    random_ids,
+    random_model,
+    random_tensor,
+    tiny,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -22,6 +22,7 @@ from unroll.model import Model
 from unroll.optimisers._fused import Fused
 from unroll.recording import Recorded
 
+PIECE = 1 << 16  # elements that the optimiser changes at once on the CPU
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
 
@@ -121,8 +122,9 @@ class Learner:
     def _finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
         if self._fused:
             return self._fused.finite(list(gradients.values()))
-        # The largest magnitude is finite only if every element is: a NaN is larger than everything here.
-        return torch.stack([torch.isfinite(g.abs().flatten(1).amax(1)) for g in gradients.values()]).all(0)
+        # The extremes are finite only if every element is: a NaN is larger and smaller than everything here.
+        flat = [g.flatten(1) for g in gradients.values()]
+        return torch.isfinite(torch.stack([extreme for g in flat for extreme in (g.amax(1), g.amin(1))])).all(0)
 
     def _update(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
         parameters, moments = self.model.parameters, self.moments
@@ -130,15 +132,19 @@ class Learner:
             tensors = [(parameters[name].detach(), gradient, moments[name]) for name, gradient in gradients.items()]
             self._fused.update(tensors, self.learning_rate_M, alive_M, self._number)
             return
-        count = (self._number + 1).double() if self.model.device.type == "cuda" else self.count + 1
+        on_host = self.model.device.type == "cpu"
+        count = self.count + 1 if on_host else (self._number + 1).double()
+        all_alive = on_host and bool(alive_M.all())  # elsewhere, asking would make the host wait
         for name, gradient in gradients.items():
-            old = moments[name]
-            rate = _like(self.learning_rate_M, gradient)
-            amount, new = self.optimiser.update(gradient, old, rate, count)
-            alive = _like(alive_M, gradient)
-            parameters[name].sub_(torch.where(alive, amount, 0.0))
-            for o, n in zip(old, new, strict=True):
-                o.copy_(torch.where(alive, n, o))
+            rate, alive = _like(self.learning_rate_M, gradient), _like(alive_M, gradient)
+            # On the CPU a piece at a time, so that what the optimiser computes in between stays in the cache.
+            rows = max(1, PIECE // (gradient.numel() // gradient.shape[1])) if on_host else gradient.shape[1]
+            pieces = (x.split(rows, 1) for x in (parameters[name], gradient, *moments[name]))
+            for parameter, g, *old in zip(*pieces, strict=True):
+                amount, new = self.optimiser.update(g, tuple(old), rate, count)
+                parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
+                for o, n in zip(old, new, strict=True):
+                    o.copy_(n if all_alive else torch.where(alive, n, o))
 
     def changing(self) -> list[Tensor]:
         """Every tensor that a step changes."""

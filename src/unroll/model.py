@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells, cuda_head, kernels, precisions, randomness
+from unroll import cells, cuda_head, head, kernels, precisions, randomness
 from unroll.batches import Batch
 from unroll.experiment import Experiment
 from unroll.initialisation import initial_parameters, parameter_shapes
 from unroll.kernels import Layer, Network, States
 
-LEAK = 0.01
 PAD = 16
 
 
@@ -122,15 +121,15 @@ class Model:
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 
     def _scored(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
+        """The negative log-likelihood of each target: by the device's own head, where it has one for this."""
+        h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
+        dense_W, dense_b, out_W, out_b = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W", "out.b"))
+        own = (h_MNH, dense_W, dense_b, out_W, out_b + self._mask_MV, targets_MN)
         if self.device.type == "cuda" and self.dtype == torch.float32:
             dropout = cuda_head.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
-            dense_W, dense_b, out_W = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W"))
-            out_b = self.parameters["out.b"] + self._mask_MV
-            h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
-            nll_MN = cuda_head.nll(
-                h_MNH, dense_W, dense_b, out_W, out_b, targets_MN, dropout, self.experiments[0].precision, LEAK
-            )
-            return nll_MN.view_as(targets_MKB)
+            return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
+        if self.device.type == "cpu" and not self._drops:
+            return head.nll(*own).view_as(targets_MKB)
         logits_MKBV = self.head(h_MKBH, number)
         return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
 
@@ -139,7 +138,7 @@ class Model:
         M, T, B, H = h_MTBH.shape
         x = self._dropout(h_MTBH.reshape(M, T * B, H), "dropout.dense", batch)
         x = self._dense(x, "dense.W", self.parameters["dense.b"])
-        x = self._dropout(torch.nn.functional.leaky_relu(x, LEAK), "dropout.out", batch)
+        x = self._dropout(torch.nn.functional.leaky_relu(x, head.LEAK), "dropout.out", batch)
         x = self._dense(x, "out.W", self.parameters["out.b"] + self._mask_MV)
         return x.view(M, T, B, -1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import check_close, every_cell, random_ids, random_model, random_tensor, tiny
+from helpers import check_close, every_cell, every_kernel, random_ids, random_model, random_tensor, tiny
 
 from unroll import cells, kernels
 

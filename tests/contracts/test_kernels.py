@@ -7,15 +7,14 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from helpers import CPU, check_close, every_cell, random_ids, random_tensor
+from helpers import CELL_VARIANTS, CPU, KNOWN, check_close, random_ids, random_tensor
 
-from unroll import cells, kernels, plugins
+from unroll import cells, kernels
 from unroll.kernels import Layer, Network, States
 
 TOLERANCE = 1e-10
 B, H, V = 3, 5, 7
 UNCLIPPED = 1e9
-OTHERS = [name for name in plugins.names("unroll.kernels") if name != "reference"]
 
 
 class Watched:
@@ -91,9 +90,8 @@ def check_equal(kernel: str, net: Network, M: int, T: int) -> None:
         check_close(got.gradients[name], gradient, TOLERANCE, f"{where} gradient of {name}")
 
 
-@every_cell
 @pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
-@pytest.mark.parametrize("kernel", OTHERS)
+@pytest.mark.parametrize(("kernel", "cell", "peepholes"), [known for known in KNOWN if known[0] != "reference"])
 def test_a_kernel_equals_the_reference(kernel: str, cell: str, peepholes: str, clipping: bool) -> None:
     one = cells.load(cell, peepholes)
     for layers, M, T in itertools.product((1, 2, 3), (1, 3), (1, 7)):
@@ -101,14 +99,11 @@ def test_a_kernel_equals_the_reference(kernel: str, cell: str, peepholes: str, c
         if clipping:
             assert 0.1 <= clipped_share(one, layers, M, T, clip)[0] <= 0.9
         net = network(one, layers, M, clip)
-        reason = kernels.load(kernel).supports(net, CPU)
-        if reason:
-            pytest.skip(reason)
+        assert kernels.load(kernel).supports(net, CPU) is None
         check_equal(kernel, net, M, T)
 
 
-@every_cell
-@pytest.mark.parametrize("kernel", plugins.names("unroll.kernels"))
+@pytest.mark.parametrize(("kernel", "cell", "peepholes"), KNOWN)
 def test_a_text_run_in_two_pieces_with_the_state_between_equals_one_pass(
     kernel: str, cell: str, peepholes: str
 ) -> None:
@@ -122,6 +117,12 @@ def test_a_text_run_in_two_pieces_with_the_state_between_equals_one_pass(
     check_close(rest, whole[:, cut:], 1e-12)
 
 
+def test_the_general_kernels_know_every_cell_and_the_host_kernel_every_lstm() -> None:
+    for kernel in ("reference", "stacked"):
+        assert {known[1:] for known in KNOWN if known[0] == kernel} == set(CELL_VARIANTS)
+    assert {known[2] for known in KNOWN if known[:2] == ("host", "lstm")} == {"paper", "lasagne", "off"}
+
+
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(Exception, match=r"reference, stacked.*Did you mean stacked"):
+    with pytest.raises(Exception, match=r"fused, host, persistent, reference, stacked.*Did you mean stacked"):
         kernels.load("stackd")

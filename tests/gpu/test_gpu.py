@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from unroll import SCHEMES, Corpus, Experiment, Scheme, plugins, synthetic, train_fleet
+import unroll
+from unroll import SCHEMES, Corpus, Experiment, Scheme, synthetic, train_fleet
 from unroll.learner import Learner
 from unroll.run import RunFolder
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-KERNELS = plugins.names("unroll.kernels")
+KERNELS = [("stacked", "float64"), ("stacked", "float32"), ("fused", "float32")]
 CELLS = [("lstm", "paper"), ("lstm", "lasagne"), ("lstm", "off"), ("gru", "off"), ("rnn", "off")]
 # Relative to the largest element: rounding of float64 and of float32 over a few hundred products.
 TOLERANCE = {"float64": 1e-11, "float32": 5e-5}
@@ -42,12 +43,15 @@ def gradients(device: torch.device, kernel: str, run: Experiment) -> tuple[torch
 
 @pytest.mark.parametrize("clip", [50.0, 0.05])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize(("cell", "peepholes"), CELLS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_kernel_on_cuda_equals_the_reference_in_float64(
+@pytest.mark.parametrize(("kernel", "precision"), KERNELS)
+def test_a_model_on_cuda_equals_the_reference_in_float64(
     kernel: str, cell: str, peepholes: str, precision: str, layers: int, clip: float
 ) -> None:
+    if kernel == "fused" and cell == "rnn":
+        with pytest.raises(unroll.ConfigurationError, match="knows the cells lstm and gru"):
+            gradients(CUDA, kernel, experiment(cell, peepholes, precision=precision))
+        return
     truth_nll, truth = gradients(CPU, "reference", experiment(cell, peepholes, layers=layers, clip=clip))
     nll, found = gradients(CUDA, kernel, experiment(cell, peepholes, layers=layers, clip=clip, precision=precision))
     for got, expected in zip([nll, *found], [truth_nll, *truth], strict=True):
@@ -74,8 +78,11 @@ def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> Non
             assert error <= 1e-9 * value.abs().max().clamp(min=1e-3), name
 
 
-def test_a_run_interrupted_on_cuda_ends_bit_identical(tmp_path: Path) -> None:
-    run = experiment(device="cuda", precision="float32", dropout=0.2, scheme=Scheme(k1=5, k2=9, state="carried"))
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_a_run_interrupted_on_cuda_ends_bit_identical(tmp_path: Path, precision: str) -> None:
+    wide = {"hidden": 128, "rows": 64} if precision == "bfloat16" else {}
+    scheme = Scheme(k1=5, k2=9, state="carried")
+    run = experiment(device="cuda", precision=precision, dropout=0.2, scheme=scheme, **wide)
     corpus = text()
     for _ in train_fleet([run], [corpus], [tmp_path / "whole"]):
         pass
@@ -102,3 +109,61 @@ def test_sampling_and_perplexity_on_cuda_equal_the_cpu(tmp_path: Path) -> None:
         assert texts[0] == texts[1]
         scores = [unroll.perplexity(run, procedure, corpus=text(seed=5))[0].nats for run in (on_cpu, on_cuda)]
         np.testing.assert_allclose(scores[1], scores[0], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision"), [("persistent", "bfloat16"), ("fused", "float32"), ("stacked", "float32")]
+)
+def test_one_runs_nan_on_cuda_stays_its_own(kernel: str, precision: str) -> None:
+    runs = [experiment(hidden=128, rows=64, precision=precision, seed=seed) for seed in range(3)]
+    hurt, whole = (Learner(runs, [text()] * 3, CUDA, kernel) for _ in range(2))
+    for count in range(20):
+        if count == 7:
+            with torch.no_grad():
+                hurt.model.parameters["layers.0.W_h"][1, 3, 4] = torch.nan
+            before = hurt.snapshot(1)
+        hurt.step()
+        whole.step()
+    assert hurt.look().stopped(1) == (8, "the loss was not finite")
+    assert [hurt.look().stopped(m) for m in (0, 2)] == [None, None]
+    for name, value in hurt.snapshot(1).items():
+        if not name.startswith("progress"):
+            assert torch.equal(value.nan_to_num(), before[name].nan_to_num()), name
+    for m in (0, 2):
+        for name, value in hurt.snapshot(m).items():
+            assert torch.equal(value, whole.snapshot(m)[name]), name
+
+
+@pytest.mark.parametrize("scheme", [1, 2, 4])
+def test_bfloat16_learns_what_float32_learns(scheme: int) -> None:
+    losses = {}
+    for precision in ("float32", "tf32", "bfloat16"):
+        shape = {"hidden": 128, "rows": 64, "learning_rate": 0.003, "batches": 300}
+        run = experiment(precision=precision, scheme=replace(SCHEMES[scheme], k1=9, k2=9), **shape)
+        learner = Learner([run] * 2, [text(30000)] * 2, CUDA, "persistent" if precision == "bfloat16" else "fused")
+        for _ in range(250):
+            learner.step()
+        learner.take_losses([0, 1])
+        for _ in range(50):
+            learner.step()
+        losses[precision] = learner.look().loss(0)
+    assert losses["float32"] < 2.1, "a chain of 11 symbols: ln 11 is 2.4"
+    for precision in ("tf32", "bfloat16"):
+        assert abs(losses[precision] - losses["float32"]) < 0.02, losses
+
+
+def test_a_fleet_is_evaluated_on_cuda_as_the_runs_alone_on_the_cpu() -> None:
+    from unroll.evaluation import token_nll
+
+    runs = [experiment(hidden=128, rows=64, precision="float32", layers=2, seed=seed) for seed in range(3)]
+    ids = [torch.from_numpy(text(700 + 50 * m, seed=m).ids.astype("int64")) for m in range(3)]
+    fused = Learner(runs, [text()] * 3, CUDA, "fused").model
+    quick = Learner([replace(r, precision="bfloat16") for r in runs], [text()] * 3, CUDA, "persistent").model
+    for procedure in ("windowed", "progressive"):
+        found = token_nll(fused, [i.to(CUDA) for i in ids], 9, procedure)
+        rough = token_nll(quick, [i.to(CUDA) for i in ids], 9, procedure)
+        for m in range(3):
+            alone = Learner([runs[m]], [text()], CPU, "stacked").model
+            (truth,) = token_nll(alone, [ids[m]], 9, procedure)
+            torch.testing.assert_close(found[m], truth, rtol=1e-4, atol=1e-5)
+            assert float((rough[m] - truth).abs().mean()) < 0.01

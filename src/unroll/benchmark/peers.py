@@ -19,7 +19,7 @@ from unroll.benchmark.capture import captured
 from unroll.benchmark.numerics import DTYPES, numerics
 from unroll.benchmark.shapes import Shape
 from unroll.corpus import Corpus
-from unroll.model import LEAK
+from unroll.head import LEAK
 
 LEARNING_RATE = 0.001
 LOSS_SCALE = 1024.0  # float16 has no room for small gradients; a power of two changes no digit

@@ -83,7 +83,7 @@ def train(
     test_tokens: Annotated[int | None, _option("Score only so many tokens of the test set [all].")] = None,
     precision: Annotated[str | None, _option("float32 or float64 [float32].")] = None,
     device: Annotated[str | None, _option("auto, cpu, cuda or cuda:N [auto].")] = None,
-    kernel: Annotated[str | None, _option("How layers run over time: auto, stacked or reference [auto].")] = None,
+    kernel: Annotated[str | None, _option("How layers run over time: auto, host, stacked or reference [auto].")] = None,
     threads: Annotated[int | None, _option("CPU threads [all cores].")] = None,
     save_every: Annotated[int | None, _option("Checkpoint every so many batches [by the clock].")] = None,
     quiet: Annotated[bool, _option("Say nothing but notes and errors.", "--quiet", "-q")] = False,
