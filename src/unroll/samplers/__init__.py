@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
     from unroll.kernels import States
     from unroll.model import Model
 
+PROCEDURES = ("windowed", "progressive")  # the paper's two, under which every run is scored at its end
+
 
 class Sampler(Protocol):
     """What every procedure's file is."""

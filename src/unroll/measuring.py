@@ -1,0 +1,102 @@
+"""How many runs to train side by side: tried with a few batches of the very runs, not guessed.
+
+On a GPU, and for small models anywhere, more runs a batch cost less each; for large models on a CPU one is best. So
+1, 2, 4, 8, … are tried until a run-batch no longer gets cheaper.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from unroll import devices, memory
+from unroll.corpus import Corpus
+from unroll.errors import UnrollError
+from unroll.experiment import Experiment
+from unroll.learner import Learner
+
+WARM_UP, TIMED = 2, 3  # batches
+SECONDS = 4.0  # for one group; what would take longer is not tried
+WORTH = 0.95  # more runs side by side must cost at most this share of what fewer did
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What was measured with some runs side by side."""
+
+    runs: int
+    milliseconds: float  # a run-batch
+    bytes: int | None  # at most in use on the device; None where that is not known
+
+
+def measure(
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    most: int,
+    between: Callable[[], None] = lambda: None,
+) -> tuple[Pace, ...]:
+    """A few batches of the first 1, 2, 4, … of these runs, up to `most`; ends where it no longer pays."""
+    found: list[Pace] = []
+    began = time.perf_counter()
+    for runs in _sizes(min(most, len(experiments))):
+        tried = time.perf_counter()
+        try:
+            found.append(_pace(experiments[:runs], corpora[:runs], between))
+        except UnrollError:
+            break  # why this cannot run is said where it is trained
+        except (RuntimeError, MemoryError) as error:
+            if not memory.ran_out(error):
+                raise
+            break
+        finally:
+            _let_go()
+        if len(found) > 1 and best(found).runs != runs:
+            break
+        now = time.perf_counter()
+        if now - began + 2 * (now - tried) > SECONDS:
+            break
+    return tuple(found)
+
+
+def best(paces: Sequence[Pace]) -> Pace:
+    """The most runs whose batches were worth waiting for."""
+    chosen = paces[0]
+    for pace in paces[1:]:
+        if pace.milliseconds < WORTH * chosen.milliseconds:
+            chosen = pace
+    return chosen
+
+
+def _sizes(most: int) -> Iterator[int]:
+    runs = 1
+    while runs < most:
+        yield runs
+        runs *= 2
+    yield most
+
+
+def _pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: Callable[[], None]) -> Pace:
+    device = devices.find(experiments[0].device)
+    torch.set_num_threads(experiments[0].threads or 1)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    learner = Learner(experiments, corpora, device, experiments[0].kernel)
+    taken = []
+    for _ in range(WARM_UP + TIMED):
+        between()
+        began = time.perf_counter()
+        learner.step()
+        devices.wait(device)
+        taken.append(time.perf_counter() - began)
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return Pace(len(experiments), 1000 * statistics.median(taken[WARM_UP:]) / len(experiments), peak)
+
+
+def _let_go() -> None:
+    """What was tried must not stand in the way of what comes next."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
