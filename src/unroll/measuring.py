@@ -19,8 +19,10 @@ from unroll.errors import UnrollError
 from unroll.experiment import Experiment
 from unroll.learner import Learner
 
-WARM_UP, TIMED = 2, 3  # batches
+WARM_UP, TIMED, AT_MOST = 2, 3, 15  # batches: not timed, timed, and timed while they are short
+SHORT = 0.2  # seconds
 SECONDS = 4.0  # for one group; what would take longer is not tried
+PATIENCE = 2  # sizes in a row that brought nothing, since a busy machine may have spoiled one
 WORTH = 0.95  # more runs side by side must cost at most this share of what fewer did
 
 
@@ -39,7 +41,7 @@ def measure(
     most: int,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Pace, ...]:
-    """A few batches of the first 1, 2, 4, … of these runs, up to `most`; ends where it no longer pays."""
+    """A few batches of the first 1, 2, 4, … of these runs, up to `most`, until that no longer pays."""
     found: list[Pace] = []
     began = time.perf_counter()
     for runs in _sizes(min(most, len(experiments))):
@@ -54,7 +56,7 @@ def measure(
             break
         finally:
             _let_go()
-        if len(found) > 1 and best(found).runs != runs:
+        if len(found) - found.index(best(found)) > PATIENCE:
             break
         now = time.perf_counter()
         if now - began + 2 * (now - tried) > SECONDS:
@@ -85,8 +87,8 @@ def _pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     learner = Learner(experiments, corpora, device, experiments[0].kernel)
-    taken = []
-    for _ in range(WARM_UP + TIMED):
+    taken: list[float] = []
+    while len(taken) < WARM_UP + TIMED or (sum(taken) < SHORT and len(taken) < WARM_UP + AT_MOST):
         between()
         began = time.perf_counter()
         learner.step()

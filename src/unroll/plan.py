@@ -32,13 +32,16 @@ class Fleet:
     threads: int
     bytes: int  # that it may need: measured where a device counts them, else estimated
     work: float  # multiplications of the whole fleet, to tell how much of a sweep is left
-    measured: tuple[Pace, ...]
+    milliseconds: float | None  # a run-batch, where it was measured
     why: str
 
-    @property
-    def milliseconds(self) -> float | None:
-        """Of a run-batch, where it was measured with nearly so many runs."""
-        return min(self.measured, key=lambda p: abs(p.runs - len(self.runs))).milliseconds if self.measured else None
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was tried to decide how many runs of one shape train side by side."""
+
+    fleets: tuple[str, ...]
+    paces: tuple[Pace, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Plan:
 
     fleets: tuple[Fleet, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
+    measured: tuple[Measurement, ...] = ()
     changes: tuple[str, ...] = ()  # what was decided after the plan was first written, in words
     version: str = VERSION
 
@@ -78,11 +82,12 @@ class Plan:
         """The plan that was written, or a RunError."""
         try:
             content = json.loads(text)
-            fleets = []
-            for own in content["fleets"]:
-                paces = tuple(Pace(**pace) for pace in own.pop("measured"))
-                fleets.append(Fleet(runs=tuple(own.pop("runs")), measured=paces, **own))
-            found = cls(tuple(fleets), dict(content["refused"]), tuple(content["changes"]), str(content["version"]))
+            fleets = tuple(Fleet(runs=tuple(own.pop("runs")), **own) for own in content["fleets"])
+            measured = tuple(
+                Measurement(tuple(m["fleets"]), tuple(Pace(**pace) for pace in m["paces"])) for m in content["measured"]
+            )
+            refused, changes = dict(content["refused"]), tuple(content["changes"])
+            found = cls(fleets, refused, measured, changes, str(content["version"]))
             if not all(map(_whole, fleets)) or len(set(found.names)) != len(found.names):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -95,13 +100,9 @@ class Plan:
 def _whole(own: Fleet) -> bool:
     """Whether what was read from a file is of the right types."""
     words = (own.name, own.device, own.kernel, own.precision, own.why, *own.runs)
-    counts = (own.threads, own.bytes, *(pace.runs for pace in own.measured))
-    times = (own.work, *(pace.milliseconds for pace in own.measured))
-    return bool(own.runs) and all(
-        type(value) in kinds
-        for kinds, values in (((str,), words), ((int,), counts), ((int, float), times))
-        for value in values
-    )
+    numbers = (own.threads, own.bytes, own.work, *(() if own.milliseconds is None else (own.milliseconds,)))
+    right = all(isinstance(word, str) for word in words) and all(type(n) in (int, float) for n in numbers)
+    return bool(own.runs) and right
 
 
 def make(
@@ -118,13 +119,16 @@ def make(
     names = [name for name in resolved if name not in refused]
     own = [resolved[name] for name in names]
     fleets: list[Fleet] = []
+    measured: list[Measurement] = []
     for group in fleet.groups(own, [corpora[name].unique for name in names]):
         # Runs of one length stand side by side: a slot whose run has ended is still computed.
         members = sorted((names[i] for i in group), key=lambda name: (-resolved[name].batches, natural(name)))
-        fleets += _fleets(
+        found, paces = _fleets(
             len(fleets), members, [resolved[m] for m in members], [corpora[m] for m in members], most, between
         )
-    return Plan(tuple(fleets), refused)
+        fleets += found
+        measured += [Measurement(tuple(one.name for one in found), paces)] if paces else []
+    return Plan(tuple(fleets), refused, tuple(measured))
 
 
 def _hopeless(experiment: Experiment, corpus: Corpus) -> str | None:
@@ -142,7 +146,7 @@ def _fleets(
     corpora: Sequence[Corpus],
     most: int | None,
     between: Callable[[], None],
-) -> list[Fleet]:
+) -> tuple[list[Fleet], tuple[Pace, ...]]:
     """A group of runs of one shape, divided evenly into as few fleets as the best number side by side allows."""
     limit = memory.available(devices.find(experiments[0].device))
     room = fit(experiments, corpora, limit)
@@ -174,11 +178,11 @@ def _fleets(
                 threads=own[0].threads or 1,
                 bytes=needed or memory.fleet_bytes(own, texts),
                 work=sum(memory.batch_work(e, c.unique) * e.batches for e, c in zip(own, texts, strict=True)),
-                measured=measured,
+                milliseconds=measuring.best(measured).milliseconds if measured else None,
                 why=why,
             )
         )
-    return found
+    return found, measured
 
 
 def fit(experiments: Sequence[Experiment], corpora: Sequence[Corpus], limit: int) -> int:
