@@ -45,7 +45,7 @@ def train_all(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     rows = unroll.train_all(runs, folder, [text] * 3, most=2)
     >>> [(row["scheme"], row["state"]) for row in rows]
-    [(1, 'finished'), (3, 'finished'), (2, 'finished')]
+    [(1, 'finished'), (2, 'finished'), (3, 'finished')]
     """
     library = Library(corpora or ())
     if corpora is not None:
@@ -216,5 +216,6 @@ def _refuse_full_disk(folder: SweepFolder, plan: Plan, experiments: Mapping[str,
 
 def in_words(own: Fleet) -> str:
     """One line about a fleet."""
-    paced = f", {own.milliseconds:.3g} ms a run-batch" if own.milliseconds is not None else ""
-    return f"{len(own.runs)} runs, {own.device}, {own.kernel}, about {memory.in_words(own.bytes)}{paced} ({own.why})"
+    runs = f"{len(own.runs)} runs" if len(own.runs) > 1 else "1 run"
+    where = f"{own.device}, kernel {own.kernel}, {own.precision}"
+    return f"{runs}, {where}, about {memory.in_words(own.bytes)} ({own.why})"

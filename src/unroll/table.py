@@ -36,7 +36,13 @@ def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failur
                 folders[training.name], asked.scheme.sample, failures.get(training.name)
             )
             found[row["run"], row["sample"], row["corpus"]] = row
-    return sorted(found.values(), key=lambda r: (natural(r["run"]), place(r["sample"]), r["corpus"]))
+    return sorted(found.values(), key=_order)
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """By corpus, scheme, k2, k1 and shape; then by name."""
+    scheme = (row["scheme"] or math.inf, row["training"], place(row["sample"]))
+    return row["corpus"], *scheme, row["k2"], row["k1"], row["layers"], row["hidden"], natural(row["run"])
 
 
 def _described(name: str, asked: Experiment) -> Row:
