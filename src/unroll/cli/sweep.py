@@ -230,8 +230,11 @@ def _sweep(
     from unroll.sweep import results
     from unroll.sweep import sweep as drive
 
-    if folder.is_sweep() and folder.plan is not None and most is not None:
-        warn(f"--most changes nothing here: the plan in {folder.path} stands.")
+    if folder.is_sweep() and folder.plan is not None:
+        if most is not None:
+            warn(f"--most changes nothing here: the plan in {folder.path} stands.")
+    elif most is None and not quiet:
+        say("Planning: trying how many runs are fastest side by side.")
     name = shlex.quote(str(folder.path))
     try:
         watch(drive(folder, library, asked, most, save_every, launcher), quiet)

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -192,11 +191,9 @@ class Board:
 def shortened(names: Sequence[str]) -> list[str]:
     """Names without the words that all of them share."""
     split = [name.split("-") for name in names]
-    if len({len(words) for words in split}) == 1 and len(names) > 1:
-        told = [len(set(column)) > 1 for column in zip_longest(*split)]
-        return ["-".join(word for word, tell in zip(words, told, strict=True) if tell) for words in split]
-    first = next((i for i, column in enumerate(zip(*split, strict=False)) if len(set(column)) > 1), 0)
-    return ["-".join(words[first:]) for words in split]
+    shared = set.intersection(*map(set, split)) if split else set()
+    short = ["-".join(word for word in words if word not in shared) for words in split]
+    return short if len(set(short)) == len(names) and all(short) else list(names)
 
 
 def _live(reports: Iterable[Report]) -> None:
