@@ -36,7 +36,7 @@ def run_bytes(experiment: Experiment, vocabulary: int) -> int:
     # Weights, gradients and moments; and while one parameter is updated, some copies of it.
     weights = sum(sizes) * (2 + len(optimisers.load(e.optimiser).MOMENTS)) + 6 * max(sizes)
     # For each layer what its backward pass needs; for the one at work also the gates' sums and their gradients.
-    layers = T * B * (e.layers * (G + 2 * H + states * H) + 3 * G + (states + 1) * H)
+    layers = T * B * (e.layers * (G + 2 * H + states * H) + 4 * G + (states + 1) * H)
     head = K * B * (2 * H + 4 * D + 4 * V)
     if e.dropout:
         head += K * B * (H + D) * 8  # random words are 64 bits wide, and several are at work

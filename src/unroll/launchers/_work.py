@@ -14,6 +14,7 @@ from unroll.errors import Interrupted, SaveError, UnrollError
 from unroll.events import Ended, Evaluated, Event, Stepped, Warned
 from unroll.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
 from unroll.library import Library
+from unroll.readiness import refuse_hopeless
 from unroll.run import RunFolder
 from unroll.training import train_fleet
 
@@ -24,6 +25,7 @@ def work(job: Job, library: Library) -> Iterator[Report]:
     """Train the runs of a job that have not ended, and report."""
     try:
         corpora = [library.open(e) for e in job.experiments]
+        refuse_hopeless(job.experiments, corpora)  # before there are folders of runs that cannot be trained
         for out, experiment, corpus in zip(job.outs, job.experiments, corpora, strict=True):
             RunFolder(out).begin(corpus.described_in(experiment), corpus.vocabulary)
         events = train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every)
