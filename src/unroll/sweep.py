@@ -58,11 +58,11 @@ def train_all(
 
 @dataclass(frozen=True)
 class Planned(Report):
-    """The plan stands: newly made, read, or changed; `ended` are the runs that need nothing more."""
+    """The plan stands, newly made, read or changed; runs that have ended need nothing more."""
 
     plan: Plan
     trainings: tuple[Training, ...]
-    ended: frozenset[str]
+    ended: Mapping[str, str]  # finished or stopped, by name
 
 
 def describe(experiments: Sequence[Experiment], library: Library) -> list[Experiment]:
@@ -156,9 +156,9 @@ def _train(
     folder.failures = failures
     tried: set[str] = set()
     while True:
-        ended = frozenset(name for name in experiments if _has_ended(folder, name))
+        ended = {name: state for name in experiments if (state := _end(folder, name))}
         yield Planned("", plan, tuple(trainings), ended)
-        left = [own for own in plan.fleets if own.name not in tried and not ended.issuperset(own.runs)]
+        left = [own for own in plan.fleets if own.name not in tried and not ended.keys() >= set(own.runs)]
         if not left:
             return
         if not tried:  # another text behind a corpus's name is said before any work
@@ -179,15 +179,16 @@ def _train(
             yield report
 
 
-def _has_ended(folder: SweepFolder, name: str) -> bool:
+def _end(folder: SweepFolder, name: str) -> str | None:
+    """How a run ended; None where it has not."""
     run = folder.run(name)
     try:
-        ended = run.has_ended()
+        if not run.has_ended():
+            return None
     except RunError:
-        return False  # what is wrong with it is said where it is trained
-    if ended:
-        run.drop_checkpoints()  # it may have been killed before it could
-    return ended
+        return None  # what is wrong with it is said where it is trained
+    run.drop_checkpoints()  # it may have been killed before it could
+    return str(run.status["state"])
 
 
 def _job(folder: SweepFolder, own: Fleet, experiments: Mapping[str, Experiment], save_every: int | None) -> Job:

@@ -108,7 +108,8 @@ class Board:
             if training.name in report.plan.refused:
                 run.state = "failed"
             elif training.name in report.ended and run.state not in OVER:
-                run.state, run.batch = "finished", run.batches
+                run.state = report.ended[training.name]
+                run.batch = run.batches if run.state == "finished" else run.batch
 
     def work_done(self) -> float:
         """The share of the sweep's work that is done, by multiplications."""
