@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,12 +177,13 @@ def test_a_gain_of_less_than_a_twentieth_is_not_worth_it() -> None:
 
 
 def test_what_would_take_too_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    tried = pretend(monkeypatch, lambda M: (now.__setitem__(0, now[0] + 0.5 * M), 1 / M)[1])
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    measuring.measure([e for e, _ in seeds(64)], [CORPORA[5]] * 64, 64)
-    assert tried == [1, 2, 4]  # 3.5 s, and the next would take four more
-    assert now[0] <= measuring.SECONDS
+    tried = pretend(monkeypatch, lambda M: 500 / M**0.5)
+    made, _ = planned(seeds(64), None)
+    assert tried == [1]  # five batches of half a second; with two runs side by side it would be five seconds more
+    assert "more would have taken too long to try" in made.fleets[0].why
+    tried = pretend(monkeypatch, lambda M: 100 / M**0.5)
+    planned(seeds(64), None)
+    assert tried == [1, 2, 4, 8]  # 3.6 seconds, and the next would take 2.8
 
 
 def test_one_run_of_a_shape_and_a_given_limit_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

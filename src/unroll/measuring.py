@@ -20,8 +20,8 @@ from unroll.experiment import Experiment
 from unroll.learner import Learner
 
 WARM_UP, TIMED, AT_MOST = 2, 3, 15  # batches: not timed, timed, and timed while they are short
-SHORT = 0.2  # seconds
-SECONDS = 4.0  # for one group; what would take longer is not tried
+SHORT = 0.2  # seconds; a longer batch needs one to warm up, and no more than are timed
+SECONDS = 6.0  # for one group; what would take longer is not tried
 PATIENCE = 2  # sizes in a row that brought nothing, since a busy machine may have spoiled one
 WORTH = 0.95  # more runs side by side must cost at most this share of what fewer did
 
@@ -43,9 +43,9 @@ def measure(
 ) -> tuple[Pace, ...]:
     """A few batches of the first 1, 2, 4, … of these runs, up to `most`, until that no longer pays."""
     found: list[Pace] = []
-    began = time.perf_counter()
     for runs in _sizes(min(most, len(experiments))):
-        tried = time.perf_counter()
+        if sum(map(_cost, found)) + 2 * sum(map(_cost, found[-1:])) > SECONDS:
+            break
         try:
             found.append(_pace(experiments[:runs], corpora[:runs], between))
         except UnrollError:
@@ -58,9 +58,6 @@ def measure(
             _let_go()
         if len(found) - found.index(best(found)) > PATIENCE:
             break
-        now = time.perf_counter()
-        if now - began + 2 * (now - tried) > SECONDS:
-            break
     return tuple(found)
 
 
@@ -71,6 +68,11 @@ def best(paces: Sequence[Pace]) -> Pace:
         if pace.milliseconds < WORTH * chosen.milliseconds:
             chosen = pace
     return chosen
+
+
+def _cost(pace: Pace) -> float:
+    """Seconds that a trial took; not counted is what only the first one pays for."""
+    return (WARM_UP + TIMED) * pace.runs * pace.milliseconds / 1000
 
 
 def _sizes(most: int) -> Iterator[int]:
@@ -88,14 +90,18 @@ def _pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between:
         torch.cuda.reset_peak_memory_stats(device)
     learner = Learner(experiments, corpora, device, experiments[0].kernel)
     taken: list[float] = []
-    while len(taken) < WARM_UP + TIMED or (sum(taken) < SHORT and len(taken) < WARM_UP + AT_MOST):
+    cold = WARM_UP
+    while len(taken) < cold + TIMED or (sum(taken) < SHORT and len(taken) < cold + AT_MOST):
+        if len(taken) > cold and sum(taken) > SECONDS / 2:
+            break
         between()
         began = time.perf_counter()
         learner.step()
         devices.wait(device)
         taken.append(time.perf_counter() - began)
+        cold = 1 if taken[0] > SHORT else WARM_UP
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return Pace(len(experiments), 1000 * statistics.median(taken[WARM_UP:]) / len(experiments), peak)
+    return Pace(len(experiments), 1000 * statistics.median(taken[cold:]) / len(experiments), peak)
 
 
 def _let_go() -> None:
