@@ -98,6 +98,7 @@ class Outcome:
     moment: tuple[str, int] | None = None  # its name, and the batches done
     raised: tuple[str, str, int] | None = None
     warnings: list[str] = field(default_factory=list)
+    begun: list[tuple[str, int]] = field(default_factory=list)  # of a sweep: fleets, and the batches they began at
 
     @property
     def killed(self) -> bool:
@@ -169,8 +170,13 @@ def uninterrupted(procedure: str) -> list[dict[str, Any]]:
 
 def run(job: Job, kill_after: float | None = None) -> Outcome:
     """Live a job in a process of its own; kill it from outside after some seconds, if asked."""
+    return lived(_live, job, kill_after)
+
+
+def lived(target: Callable[[Any, Connection], None], job: Any, kill_after: float | None = None) -> Outcome:
+    """The same for any kind of job: `target` lives it, and reports."""
     receiving, sending = multiprocessing.Pipe(duplex=False)
-    process = _server().Process(target=_live, args=(job, sending))
+    process = _server().Process(target=target, args=(job, sending))
     process.start()
     sending.close()
     if kill_after is not None:
@@ -183,8 +189,8 @@ def run(job: Job, kill_after: float | None = None) -> Outcome:
                 process.kill()
                 raise AssertionError(f"{job} was silent for {PATIENCE} s")
             name, value = receiving.recv()
-            if name == "warnings":
-                outcome.warnings.append(value)
+            if name in ("warnings", "begun"):
+                getattr(outcome, name).append(value)
             else:
                 setattr(outcome, name, value)
     except (EOFError, OSError):  # it is gone, perhaps in the middle of a message

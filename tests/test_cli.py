@@ -35,10 +35,13 @@ finally:
     assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("train", "eval", "sample", "bench", "data"))
+    assert all(command in done.stdout for command in ("train", "eval", "sample", "sweep", "bench", "data"))
 
 
-@pytest.mark.parametrize("command", [["train"], ["eval"], ["sample"], ["bench"], ["data", "info"], ["data", "list"]])
+COMMANDS = [["train"], ["eval"], ["sample"], ["sweep"], ["bench"], ["data", "info"], ["data", "list"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_that_teaches(command: list[str]) -> None:
     result = unroll(*command, "--help")
     assert result.code == 0

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from unroll.errors import UnrollError
     from unroll.evaluation import Perplexity
     from unroll.experiment import PRESETS, Experiment
+    from unroll.grids import grid
     from unroll.scheme import SCHEMES, Scheme
+    from unroll.sweep import train_all
     from unroll.trained import Run, load, perplexity, sample, score
     from unroll.training import train, train_fleet
 
@@ -26,9 +28,11 @@ _HOMES = {
     "SCHEMES": "scheme",
     "Experiment": "experiment",
     "PRESETS": "experiment",
+    "grid": "grids",
     "Corpus": "corpus",
     "train": "training",
     "train_fleet": "training",
+    "train_all": "sweep",
     "Run": "trained",
     "load": "trained",
     "Perplexity": "evaluation",
@@ -50,11 +54,13 @@ __all__ = [
     "Scheme",
     "UnrollError",
     "__version__",
+    "grid",
     "load",
     "perplexity",
     "sample",
     "score",
     "train",
+    "train_all",
     "train_fleet",
 ]
 

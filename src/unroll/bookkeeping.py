@@ -18,10 +18,10 @@ from unroll.events import Ended, Evaluated, Event, Warned
 from unroll.experiment import Experiment
 from unroll.learner import Learner
 from unroll.run import Checkpoint, RunFolder
+from unroll.samplers import PROCEDURES
 from unroll.signals import Watch
 from unroll.version import VERSION
 
-PROCEDURES = ("windowed", "progressive")
 SAVE_SECONDS = 10.0
 SAVE_COST = 50.0  # a save every 50 times its own duration costs 2 %
 LOOK = 100  # batches between two looks at the flags on the device
@@ -105,7 +105,7 @@ class Bookkeeping:
             if going and self._were_saved(going):
                 names = ", ".join(str(self.folders[m].path) for m in going)
                 raise RunError(*messages, f"No whole checkpoint of one batch is left in {names}. Bring one back.")
-            if going:
+            if any(self.folders[m].status["state"] != "new" for m in going):
                 messages.append("There is no checkpoint yet: training starts from the beginning.")
             for m in going:
                 self.folders[m].rewind(Checkpoint(0, {}, {"metrics_bytes": "0"}))

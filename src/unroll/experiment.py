@@ -188,22 +188,26 @@ def from_options(options: Mapping[str, Any], scheme: Mapping[str, Any]) -> Exper
     return experiment
 
 
-def write_toml(experiment: Experiment) -> str:
-    """run.toml: every setting in its table; None is left out, since TOML has no word for it."""
-    tables: dict[str, list[str]] = {}
+def to_tables(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """Every setting in its table, as run.toml and JSON have it; None is left out, since TOML has no word for it."""
+    tables: dict[str, dict[str, Any]] = {}
     for setting in fields(experiment):
-        lines = tables.setdefault(setting.metadata["table"], [])
         value = getattr(experiment, setting.name)
+        own = {"source" if setting.name == "corpus" else setting.name: value}
         if isinstance(value, Scheme):
-            lines += [_line(f.name, getattr(value, f.name)) for f in fields(value)]
-        else:
-            lines.append(_line("source" if setting.name == "corpus" else setting.name, value))
-    return "\n\n".join(f"[{table}]\n" + "\n".join(filter(None, lines)) for table, lines in tables.items()) + "\n"
+            own = {f.name: getattr(value, f.name) for f in fields(value)}
+        table = tables.setdefault(setting.metadata["table"], {})
+        table |= {name: v for name, v in own.items() if v is not None}
+    return tables
+
+
+def write_toml(experiment: Experiment) -> str:
+    """run.toml."""
+    tables = to_tables(experiment).items()
+    return "\n\n".join(f"[{t}]\n" + "\n".join(_line(*item) for item in own.items()) for t, own in tables) + "\n"
 
 
 def _line(name: str, value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, float):
         return f"{name} = {value!r}"
     # A TOML basic string is a JSON string, but for surrogate pairs and a bare DEL, which TOML does not know.
@@ -216,6 +220,11 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{where} is not valid TOML: {error}.") from None
+    return from_tables(document, where)
+
+
+def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
+    """The same, from the document's tables."""
     known: dict[str, dict[str, tuple[str, Any]]] = {}
     hints = get_type_hints(Experiment)
     for setting in fields(Experiment):

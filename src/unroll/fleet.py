@@ -31,8 +31,7 @@ def why_not(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> l
     gaps = {e.scheme.gap for e in experiments if e.scheme.carries}
     if len(gaps) > 1:
         found.append(f"Carried runs of one fleet share the gap max(0, k1 − k2): here are {sorted(gaps)}.")
-    padded = -(-max(vocabularies) // PAD) * PAD
-    if len(set(vocabularies)) > 1 and padded > MOST_PADDING * max(min(vocabularies), PAD):
+    if _padded_too_far(min(vocabularies), max(vocabularies)):
         found.append(
             f"Vocabularies of {min(vocabularies)} and {max(vocabularies)} would be padded too far to share a fleet."
         )
@@ -44,3 +43,33 @@ def require(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> N
     reasons = why_not(experiments, vocabularies)
     if reasons:
         raise ConfigurationError(*reasons)
+
+
+def padded(vocabulary: int) -> int:
+    """The size that a vocabulary is padded to."""
+    return -(-vocabulary // PAD) * PAD
+
+
+def _padded_too_far(smallest: int, largest: int) -> bool:
+    return smallest < largest and padded(largest) > MOST_PADDING * max(smallest, PAD)
+
+
+def groups(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> list[list[int]]:
+    """Which runs may train side by side, as places in the list: every run in one group, whatever the list's order.
+
+    Runs of a group also share where they compute. A learned run could stand beside carried ones with a gap, but would
+    pay for reading it: it goes with those that have none.
+    """
+    alike: dict[str, list[int]] = {}
+    for i, e in enumerate(experiments):
+        where = {"device": e.device, "kernel": e.kernel, "threads": e.threads, "gap": e.scheme.gap}
+        alike.setdefault(repr(shared(e) | where), []).append(i)
+    found: list[list[int]] = []
+    for _, members in sorted(alike.items()):
+        smallest = 0
+        for i in sorted(members, key=lambda i: vocabularies[i]):  # a stable sort: equals keep their order
+            if not smallest or _padded_too_far(smallest, vocabularies[i]):
+                found.append([])
+                smallest = vocabularies[i]
+            found[-1].append(i)
+    return found

@@ -18,12 +18,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unroll import durable
+from unroll import durable, locking
 from unroll.errors import RunError, SaveError
 from unroll.experiment import Experiment, read_toml, write_toml
 from unroll.tokens import Vocabulary
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KEPT = 2  # checkpoints
+# What `create` has written when it has not yet written run.toml, which is the last.
+UNFINISHED = {"vocabulary.json", "vocabulary.json" + durable.PARTIAL, "run.toml" + durable.PARTIAL}
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,24 @@ class RunFolder:
         durable.write(folder.path / "vocabulary.json", vocabulary.to_json().encode())
         durable.write(folder.path / "run.toml", write_toml(experiment).encode())
         return folder
+
+    def begin(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
+        """Create the folder unless it is a run already; what a crash left of an earlier attempt is cleared away."""
+        if self.is_run():
+            return
+        found = list(self.path.iterdir()) if self.path.is_dir() else []
+        if all(path.name in UNFINISHED and path.is_file() and not path.is_symlink() for path in found):
+            for path in found:
+                path.unlink()
+        RunFolder.create(self.path, experiment, vocabulary)
+
+    def has_saved(self) -> bool:
+        """Whether there is anything that training anew would lose."""
+        return bool(self.checkpoints()) or self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Whether it finished or stopped: it is never trained again."""
+        return self.is_run() and self.status["state"] in ("finished", "stopped")
 
     def refuse_occupied(self) -> None:
         """Nothing that exists is ever written over."""
@@ -196,27 +216,13 @@ class RunFolder:
         with suppress(OSError):
             folder.rmdir()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the folder: two processes cannot train one run."""
-        try:
-            import fcntl
-        except ImportError:  # not on this platform: nothing to hold it with
-            yield
-            return
-        try:
-            handle = os.open(self.path, os.O_RDONLY)
-        except OSError:
-            raise RunError(f"{self.path} is no run folder. Give the folder that `unroll train --out` made.") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise RunError(f"Another process is training {self.path}. Wait for it, or choose another folder.") from None
-        try:
-            yield
-        finally:
-            os.close(handle)
+        return locking.hold(
+            self.path,
+            missing=f"{self.path} is no run folder. Give the folder that `unroll train --out` made.",
+            busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
+        )
 
     def _checkpoint(self, batch: int) -> Path:
         return self.path / "checkpoints" / f"batch-{batch:09d}.safetensors"

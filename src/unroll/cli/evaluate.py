@@ -43,7 +43,7 @@ def evaluate(
     Windowed: each token is predicted from the k2 tokens before it. Progressive: the state runs on through the whole
     text. The scheme's own procedure comes first. Every token after the first k2 counts.
     """
-    from unroll.bookkeeping import PROCEDURES
+    from unroll.samplers import PROCEDURES
     from unroll.trained import load, read_as
 
     loaded = load(run, device)

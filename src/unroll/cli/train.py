@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unroll import experiment as experiments
+from unroll.cli import options
+from unroll.cli.options import one, option
 from unroll.cli.screen import duration, print_json, say, warn
 from unroll.errors import ConfigurationError, Interrupted
 
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
 _RESUMABLE = {"batches", "device", "threads"}
 
 
-def _option(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, show_default=False)
-
-
 def train(
     corpus: Annotated[
         str | None,
@@ -33,61 +31,45 @@ def train(
             help="A text file, a folder, MIDI, or a name that `unroll data list` shows.", show_default=False
         ),
     ] = None,
-    out: Annotated[Path | None, _option("The run's folder [runs/…, named after the run].")] = None,
-    resume: Annotated[
-        Path | None, _option("Go on with this run, exactly where it stopped. Needs nothing else.")
-    ] = None,
-    scheme: Annotated[int | None, _option("The paper's scheme, 1 to 4 [1].")] = None,
-    train: Annotated[
-        str | None,
-        _option(
-            "Training procedure: multi-loss, single-loss or conditional, with keys k3, decay, normalise, reset: "
-            "conditional,k3=10,reset=0.1."
-        ),
-    ] = None,
-    sample: Annotated[str | None, _option("Sampling procedure: windowed or progressive.")] = None,
-    k1: Annotated[int | None, _option("Tokens between two updates [20]. Small k1 uses data best.")] = None,
-    k2: Annotated[int | None, _option("Tokens that gradients flow back [100]; the length of a window.")] = None,
-    preset: Annotated[str, _option("paper, or small (hidden 128, 2,000 batches) [paper].")] = "paper",
-    batches: Annotated[int | None, _option("Updates of the weights [12800].")] = None,
-    cell: Annotated[str | None, _option("lstm, gru or rnn [lstm].")] = None,
-    peepholes: Annotated[str | None, _option("Of the LSTM: paper, lasagne or off [paper].")] = None,
-    layers: Annotated[int | None, _option("Recurrent layers [1].")] = None,
-    hidden: Annotated[int | None, _option("Units a recurrent layer [512].")] = None,
-    dense: Annotated[int | None, _option("Units of the dense layer [1024].")] = None,
-    dropout: Annotated[float | None, _option("On the inputs of the dense layers [0].")] = None,
-    forget_bias: Annotated[float | None, _option("What the LSTM's forget bias starts at [0].")] = None,
-    optimiser: Annotated[str | None, _option("adam or rmsprop [adam].")] = None,
-    learning_rate: Annotated[float | None, _option("Its learning rate [0.001].")] = None,
-    rows: Annotated[int | None, _option("Windows a batch [64].")] = None,
-    clip: Annotated[float | None, _option("Limit of each gate's gradient, elementwise, each step [50].")] = None,
-    rotation: Annotated[
-        str | None, _option("After an epoch the train set moves on: random or continue [random].")
-    ] = None,
-    shuffle: Annotated[
-        bool | None, _option("Shuffle the windows of an epoch (learned states only).", "--shuffle")
-    ] = None,
-    seed: Annotated[int | None, _option("Of weights, rotation and dropout [0].")] = None,
-    split_seed: Annotated[int | None, _option("Of the split into train and test set [0].")] = None,
-    kind: Annotated[str | None, _option("Of token: chars, bytes, words, notes, ids [guessed].")] = None,
-    encoding: Annotated[str | None, _option("Of the text [utf-8].")] = None,
-    ext: Annotated[
-        list[str] | None, _option("Of a folder only files that end so, as in --ext .c; again for more.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, _option("Of a folder no files or folders like this: --exclude 'test*'.")
-    ] = None,
-    ascii: Annotated[bool | None, _option("Drop every byte above 127.", "--ascii")] = None,
-    min_count: Annotated[int | None, _option("Symbols rarer than this become one unknown symbol [1].")] = None,
-    evaluate: Annotated[str | None, _option("During training score the scheme's own procedure, or both [own].")] = None,
-    test_tokens: Annotated[int | None, _option("Score only so many tokens of the test set [all].")] = None,
-    precision: Annotated[str | None, _option("float32 or float64 [float32].")] = None,
-    device: Annotated[str | None, _option("auto, cpu, cuda or cuda:N [auto].")] = None,
-    kernel: Annotated[str | None, _option("How layers run over time: auto, host, stacked or reference [auto].")] = None,
-    threads: Annotated[int | None, _option("CPU threads [all cores].")] = None,
-    save_every: Annotated[int | None, _option("Checkpoint every so many batches [by the clock].")] = None,
-    quiet: Annotated[bool, _option("Say nothing but notes and errors.", "--quiet", "-q")] = False,
-    json: Annotated[bool, _option("At the end print one JSON object.", "--json")] = False,
+    out: Annotated[Path | None, option("The run's folder [runs/…, named after the run].")] = None,
+    resume: Annotated[Path | None, option("Go on with this run, exactly where it stopped. Needs nothing else.")] = None,
+    scheme: Annotated[int | None, one("scheme")] = None,
+    train: Annotated[str | None, option(options.PROCEDURE)] = None,
+    sample: Annotated[str | None, one("sample")] = None,
+    k1: Annotated[int | None, one("k1")] = None,
+    k2: Annotated[int | None, one("k2")] = None,
+    preset: options.Preset = "paper",
+    batches: Annotated[int | None, one("batches")] = None,
+    cell: Annotated[str | None, one("cell")] = None,
+    peepholes: Annotated[str | None, one("peepholes")] = None,
+    layers: Annotated[int | None, one("layers")] = None,
+    hidden: Annotated[int | None, one("hidden")] = None,
+    dense: Annotated[int | None, one("dense")] = None,
+    dropout: Annotated[float | None, one("dropout")] = None,
+    forget_bias: Annotated[float | None, one("forget_bias")] = None,
+    optimiser: Annotated[str | None, one("optimiser")] = None,
+    learning_rate: Annotated[float | None, one("learning_rate")] = None,
+    rows: Annotated[int | None, one("rows")] = None,
+    clip: Annotated[float | None, one("clip")] = None,
+    rotation: Annotated[str | None, one("rotation")] = None,
+    shuffle: options.Shuffle = None,
+    seed: Annotated[int | None, one("seed")] = None,
+    split_seed: Annotated[int | None, one("split_seed")] = None,
+    kind: options.Kind = None,
+    encoding: options.Encoding = None,
+    ext: options.Ext = None,
+    exclude: options.Exclude = None,
+    ascii: options.Ascii = None,
+    min_count: options.MinCount = None,
+    evaluate: options.Evaluate = None,
+    test_tokens: options.TestTokens = None,
+    precision: Annotated[str | None, one("precision")] = None,
+    device: options.Device = None,
+    kernel: options.Kernel = None,
+    threads: options.Threads = None,
+    save_every: options.SaveEvery = None,
+    quiet: options.Quiet = False,
+    json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
 ) -> None:
     """Train a model on CORPUS, or go on with a run.
 
@@ -105,12 +87,8 @@ def train(
     k1 and k2: every k1 tokens a window of k2 tokens is read and gradients flow back through all of it. k1 at most k2
     skips no data; a smaller k1 uses each token more often (k2/k1 times in multi-loss training).
     """
-    options = {**locals(), "ext": tuple(ext or ()) or None, "exclude": tuple(exclude or ()) or None}
-    given = {name: value for name, value in options.items() if value is not None and name in _settings()}
-    if save_every is not None and save_every < 1:
-        raise ConfigurationError(
-            f"save_every must be at least 1. Got {save_every}. Leave --save-every out to save by the clock."
-        )
+    given = options.given(locals())
+    options.require_save_every(save_every)
     if resume is not None:
         _refuse_contradictions(resume, corpus, given, [scheme, train, sample, k1, k2, out], preset)
         if _already_ended(resume, batches, json):
@@ -146,19 +124,6 @@ def _print_status(folder: RunFolder) -> None:
     print_json({"run": str(folder.path), **folder.status, "metrics": lines[-1] if lines else None})
 
 
-def _settings() -> set[str]:
-    from dataclasses import fields
-
-    return {f.name for f in fields(experiments.Experiment)} - {
-        "corpus",
-        "scheme",
-        "title",
-        "sha256",
-        "tokens",
-        "unique",
-    }
-
-
 def _new(
     corpus: str | None,
     given: dict[str, Any],
@@ -172,10 +137,8 @@ def _new(
         raise ConfigurationError(
             "Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume RUN."
         )
-    if preset not in experiments.PRESETS:
-        raise ConfigurationError(f"--preset must be one of {', '.join(experiments.PRESETS)}. Got {preset!r}.")
     scheme |= {name: value for name, value in (("k1", k1), ("k2", k2)) if value is not None}
-    experiment = experiments.from_options({"corpus": corpus, **experiments.PRESETS[preset], **given}, scheme)
+    experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **given}, scheme)
     from unroll.readiness import disk_needed, open_corpus, refuse_full_disk
     from unroll.run import RunFolder
 

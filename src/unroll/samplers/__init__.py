@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
     from unroll.kernels import States
     from unroll.model import Model
 
+PROCEDURES = ("windowed", "progressive")  # the paper's two, under which every run is scored at its end
 # How much one tensor of a chunk may take; a kernel may hold a dozen as large as h over time. Caches like them small,
 # while a GPU needs many rows to be busy. Neither depends on what is free: chunks, and so last bits, stay as they are.
 ROOM = 2**23  # bytes

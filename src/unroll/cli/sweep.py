@@ -1,0 +1,262 @@
+"""`unroll sweep`: a grid of runs, new or resumed."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from unroll import grids, launchers
+from unroll.cli import options
+from unroll.cli.options import WORDS, option
+from unroll.cli.screen import duration, print_json, say, warn
+from unroll.errors import ConfigurationError, Interrupted
+from unroll.experiment import Experiment, scheme_options
+from unroll.scheme import Scheme
+
+if TYPE_CHECKING:
+    from unroll.library import Library
+    from unroll.sweep_folder import SweepFolder
+    from unroll.table import Row
+
+
+def _several(name: str) -> Any:
+    return typer.Option(help=WORDS[name], show_default=False, metavar="A,B,…")
+
+
+def sweep(
+    corpora: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CORPUS...",
+            help="Text files, folders, MIDI, or names that `unroll data list` shows.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path | None, option("The sweep's folder.")] = None,
+    resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
+    plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
+    scheme: Annotated[str | None, _several("scheme")] = None,
+    train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.")] = None,
+    sample: Annotated[str | None, _several("sample")] = None,
+    k1: Annotated[str | None, _several("k1")] = None,
+    k2: Annotated[str | None, _several("k2")] = None,
+    seeds: Annotated[int | None, option("Each combination with so many seeds, from 0 on [1].")] = None,
+    seed: Annotated[str | None, _several("seed")] = None,
+    preset: options.Preset = "paper",
+    batches: Annotated[str | None, _several("batches")] = None,
+    cell: Annotated[str | None, _several("cell")] = None,
+    peepholes: Annotated[str | None, _several("peepholes")] = None,
+    layers: Annotated[str | None, _several("layers")] = None,
+    hidden: Annotated[str | None, _several("hidden")] = None,
+    dense: Annotated[str | None, _several("dense")] = None,
+    dropout: Annotated[str | None, _several("dropout")] = None,
+    forget_bias: Annotated[str | None, _several("forget_bias")] = None,
+    optimiser: Annotated[str | None, _several("optimiser")] = None,
+    learning_rate: Annotated[str | None, _several("learning_rate")] = None,
+    rows: Annotated[str | None, _several("rows")] = None,
+    clip: Annotated[str | None, _several("clip")] = None,
+    rotation: Annotated[str | None, _several("rotation")] = None,
+    shuffle: options.Shuffle = None,
+    split_seed: Annotated[str | None, _several("split_seed")] = None,
+    precision: Annotated[str | None, _several("precision")] = None,
+    kind: options.Kind = None,
+    encoding: options.Encoding = None,
+    ext: options.Ext = None,
+    exclude: options.Exclude = None,
+    ascii: options.Ascii = None,
+    min_count: options.MinCount = None,
+    evaluate: options.Evaluate = None,
+    test_tokens: options.TestTokens = None,
+    device: options.Device = None,
+    kernel: options.Kernel = None,
+    threads: options.Threads = None,
+    most: Annotated[int | None, option("Runs that may train side by side [measured].")] = None,
+    launcher: Annotated[str, option("Where runs are trained: local [local].")] = "local",
+    save_every: options.SaveEvery = None,
+    quiet: options.Quiet = False,
+    json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
+) -> None:
+    """Train every combination of settings, as many runs side by side as this machine does fastest.
+
+    \b
+    unroll sweep book.txt --scheme 1,2,3,4 --k1 20,60,100 --seeds 3 --out sweeps/book
+    unroll sweep a.txt b.txt --hidden 128,512 --dropout 0,0.25 --out sweeps/size
+    unroll sweep --resume sweeps/book                        after Ctrl-C, a crash or a power cut
+
+    Options with A,B,… take several values, separated by commas. Schemes 1 and 3 share their training: it is done
+    once and evaluated under both procedures. OUT/runs holds an ordinary run folder for each training, OUT/table.csv
+    the final table. A run that diverges is a result; one that cannot be trained is recorded with the reason, and the
+    others go on.
+    """
+    said = {name: value for name, value in locals().items() if value is not None and value is not False}
+    wrong = [problem for problem in (launchers.problem(launcher), _problem_of(out, resume, plan)) if problem]
+    if most is not None and most < 1:
+        wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
+    asked: list[Experiment] | None = None
+    if resume is None:
+        asked = _collected(wrong, lambda: _grid(said, wrong))
+    elif (
+        extra := set(said)
+        - {"resume", "plan", "launcher", "save_every", "quiet", "json"}
+        - ({"preset"} if preset == "paper" else set())
+    ):
+        names = ", ".join(sorted("CORPUS" if n == "corpora" else f"--{n.replace('_', '-')}" for n in extra))
+        wrong.append(f"--resume needs nothing else: leave out {names}, which the sweep knows.")
+    _collected(wrong, lambda: options.require_save_every(save_every))
+    if wrong:
+        raise ConfigurationError(*dict.fromkeys(wrong))
+
+    from unroll.library import Library
+    from unroll.sweep import describe
+    from unroll.sweep_folder import SweepFolder
+
+    library, place = Library(), resume or out
+    folder = SweepFolder(place) if place else None
+    if folder and asked is not None:
+        folder.refuse_occupied()
+    if asked is not None:
+        asked = describe(asked, library)
+        for note in dict.fromkeys(note for e in asked for note in library.open(e).notes):
+            warn(note)
+    if plan:
+        _print_plan(folder, library, asked, most, json)
+    else:
+        assert folder is not None
+        _sweep(folder, library, asked, most, launcher, save_every, quiet, json)
+
+
+def _problem_of(out: Path | None, resume: Path | None, plan: bool) -> str | None:
+    if out is None and resume is None and not plan:
+        return "Give the sweep a folder: --out FOLDER; or go on with one: --resume FOLDER."
+    return None
+
+
+def _collected(wrong: list[str], make: Callable[[], Any]) -> Any:
+    """What `make` makes, or None and its problems among the others."""
+    try:
+        return make()
+    except ConfigurationError as error:
+        wrong += error.problems
+    return None
+
+
+def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
+    """The experiments that the options ask for."""
+    if "corpora" not in said:
+        wrong.append("Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume FOLDER.")
+    if "seed" in said and "seeds" in said:
+        wrong.append("--seeds N is seeds 0 to N − 1; --seed names them: drop one of the two.")
+    if said.get("seeds", 1) < 1:
+        wrong.append(f"seeds must be at least 1. Got {said['seeds']}.")
+    axes = {name: values for name in WORDS if name in said and (values := _values(name, said[name], wrong))}
+    schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), wrong)
+    if said.get("seeds", 0) > 0:
+        axes["seed"] = list(range(said["seeds"]))
+    single = {name: value for name, value in options.given(said).items() if name not in WORDS}
+    base = _collected(wrong, lambda: options.preset(said["preset"])) or {}
+    return grids.grid(**{**base, **single, **axes, "corpus": said.get("corpora", [""]), "scheme": schemes})
+
+
+def _values(name: str, text: str, wrong: list[str]) -> list[Any]:
+    """`20,40` as values of a setting's type."""
+    hint = {**get_type_hints(Experiment), **get_type_hints(Scheme), "scheme": int}[name]
+    found = []
+    for word in dict.fromkeys(part.strip() for part in text.split(",")):
+        try:
+            found.append(hint(word))
+        except ValueError:
+            kind = "integers" if hint is int else "numbers"
+            wrong.append(f"--{name.replace('_', '-')} takes {kind}, separated by commas. Got {word!r} in {text!r}.")
+    return found
+
+
+def _schemes(numbers: list[Any], procedures: list[Any], samples: list[Any], wrong: list[str]) -> list[dict[str, Any]]:
+    """What --scheme, or --train and --sample, say: each number, or each training with each sampling procedure."""
+    found: list[dict[str, Any]] = []
+    for said in itertools.product(numbers or [None], procedures or [None], samples or [None]):
+        chosen = _collected(wrong, partial(scheme_options, *said))
+        found += [chosen] if chosen else []
+    return found or [scheme_options(None, None, None)]
+
+
+def _print_plan(
+    folder: SweepFolder | None, library: Library, asked: list[Experiment] | None, most: int | None, json: bool
+) -> None:
+    """The plan that stands in the folder, or the one that would be made; nothing is written."""
+    from unroll.sweep import in_words, make_plan
+    from unroll.trainings import distinct
+
+    known = folder is not None and (asked is None or folder.is_sweep())
+    trainings = folder.trainings if folder and known else distinct(asked or ())
+    plan = (folder.plan if folder and known else None) or make_plan(trainings, library, most)
+    if json:
+        from dataclasses import asdict
+
+        print_json(asdict(plan))
+        return
+    rows = sum(len(training.asked) for training in trainings)
+    typer.echo(f"{rows} experiments, {len(trainings)} trainings, {len(plan.fleets)} fleets")
+    experiments = {training.name: training.experiment for training in trainings}
+    for own in plan.fleets:
+        took = sum(experiments[name].batches for name in own.runs) * (own.milliseconds or 0.0) / 1000
+        about = f", about {duration(took)} of training" if took else ""
+        typer.echo(f"\nfleet {own.name}: {in_words(own)}{about}")
+        for name in own.runs:
+            typer.echo(f"  {name}")
+    for name, reason in plan.refused.items():
+        typer.echo(f"\ncannot be trained: {name}\n  {reason}")
+    for change in plan.changes:
+        typer.echo(f"\n{change}")
+
+
+def _sweep(
+    folder: SweepFolder,
+    library: Library,
+    asked: list[Experiment] | None,
+    most: int | None,
+    launcher: str,
+    save_every: int | None,
+    quiet: bool,
+    json: bool,
+) -> None:
+    from unroll import table
+    from unroll.cli.sweep_display import print_table, watch
+    from unroll.sweep import results
+    from unroll.sweep import sweep as drive
+
+    if folder.is_sweep() and folder.plan is not None:
+        if most is not None:
+            warn(f"--most changes nothing here: the plan in {folder.path} stands.")
+    elif most is None and not quiet:
+        say("Planning: trying how many runs are fastest side by side.")
+    name = shlex.quote(str(folder.path))
+    try:
+        watch(drive(folder, library, asked, most, save_every, launcher), quiet)
+    except Interrupted:
+        say(f"Saved. Go on with:  unroll sweep --resume {name}")
+        raise
+    rows, failures = results(folder), folder.failures
+    if json:
+        best = [row["run"] for row in table.best(rows).values()]
+        print_json({"sweep": str(folder.path), "rows": rows, "best": best, "failures": failures})
+    elif not quiet:
+        print_table(rows)
+    if not quiet:
+        say(f"Table: {folder.path / 'table.csv'}.  Runs: {folder.path / 'runs'}")
+    if failures:
+        _tell(failures, rows)
+        raise typer.Exit(1)
+
+
+def _tell(failures: dict[str, dict[str, Any]], rows: list[Row]) -> None:
+    say(f"{len(failures)} of {len({row['run'] for row in rows})} runs could not be trained:")
+    for reason in dict.fromkeys(failure["reason"] for failure in failures.values()):
+        names = [name for name, failure in failures.items() if failure["reason"] == reason]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        say(f"  {', '.join(names[:3])}{more}: {reason}")

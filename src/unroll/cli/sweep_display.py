@@ -1,0 +1,265 @@
+"""A sweep, watched: a live table of its runs in a terminal, plain lines elsewhere; and the final table."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from unroll import table
+from unroll.cli.screen import duration, say, warn
+from unroll.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
+from unroll.sweep import Planned
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from unroll.plan import Fleet
+
+REFRESH = 4  # times a second
+PLAIN_SECONDS = 10.0  # between two plain lines of progress
+ROUND = 5  # lines around the table of runs
+OVER = ("finished", "stopped", "failed")
+
+
+def watch(reports: Iterable[Report], quiet: bool) -> None:
+    """Consume what happens, showing what suits where the output goes."""
+    if quiet:
+        for report in _notes_once(reports):
+            if isinstance(report, Noted):
+                warn(report.message)
+    elif sys.stderr.isatty():
+        _live(_notes_once(reports))
+    else:
+        _plain(_notes_once(reports))
+
+
+def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
+    """Fleets of one sweep have the same things to say."""
+    said = set()
+    for report in reports:
+        if isinstance(report, Noted):
+            if report.message in said:
+                continue
+            said.add(report.message)
+        yield report
+
+
+@dataclass
+class RunShown:
+    """What is known of a run."""
+
+    batches: int
+    state: str = "waiting"
+    batch: int = 0
+    perplexity: dict[str, Any] = field(default_factory=dict)
+    lowest: float = math.inf
+
+
+class Board:
+    """All runs of a sweep, as they stand."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, RunShown] = {}
+        self.fleets: dict[str, Fleet] = {}
+        self.batch: dict[str, int] = {}  # of each fleet that has begun
+        self.clocks: dict[str, Progressed] = {}
+        self.began: float | None = None  # the clock, and the work done, when the first fleet began
+        self.done_before = 0.0
+        self.latest: str | None = None
+
+    def take(self, report: Report) -> None:
+        """Learn from a report."""
+        if isinstance(report, Planned):
+            self._plan(report)
+        elif isinstance(report, Begun):
+            self.latest, self.batch[report.fleet] = report.fleet, report.batch
+            for name in self.fleets[report.fleet].runs:
+                run = self.runs[name]
+                run.state, run.batch = (run.state, run.batch) if run.state in OVER else ("training", report.batch)
+            if self.began is None:
+                self.began, self.done_before = time.perf_counter(), self.work_done()
+        elif isinstance(report, Progressed):
+            self.batch[report.fleet], self.clocks[report.fleet] = report.batch, report
+            for name in self.fleets[report.fleet].runs:
+                if self.runs[name].state == "training":
+                    self.runs[name].batch = min(report.batch, self.runs[name].batches)
+        elif isinstance(report, Scored):
+            run = self.runs[report.run]
+            run.perplexity = report.metrics["perplexity"]
+            own = next(iter(run.perplexity.values()))  # the scheme's own procedure comes first
+            run.lowest = min(run.lowest, math.inf if own is None else own)
+        elif isinstance(report, RunEnded):
+            self.runs[report.run].state, self.runs[report.run].batch = report.status["state"], report.status["batch"]
+        elif isinstance(report, Failed):
+            for name in report.runs:
+                self.runs[name].state = "failed"
+
+    def _plan(self, report: Planned) -> None:
+        self.fleets = {own.name: own for own in report.plan.fleets}
+        for training in report.trainings:
+            run = self.runs.setdefault(training.name, RunShown(training.experiment.batches))
+            if training.name in report.plan.refused:
+                run.state = "failed"
+            elif training.name in report.ended and run.state not in OVER:
+                run.state = report.ended[training.name]
+                run.batch = run.batches if run.state == "finished" else run.batch
+
+    def work_done(self) -> float:
+        """The share of the sweep's work that is done, by multiplications."""
+        total = sum(own.work for own in self.fleets.values()) or 1.0
+        done = 0.0
+        for own in self.fleets.values():
+            runs = [self.runs[name] for name in own.runs]
+            share = sum(1.0 if r.state in OVER else r.batch / r.batches for r in runs) / len(runs)
+            done += own.work * share
+        return done / total
+
+    def left(self) -> str:
+        """The time left, at the pace of this session."""
+        done = self.work_done()
+        if self.began is None or done <= self.done_before:
+            return ""
+        each = (time.perf_counter() - self.began) / (done - self.done_before)
+        return f"{duration(each * (1 - done))} left"
+
+    def pace(self) -> str:
+        """What a batch of one run takes in the fleet that was last heard of."""
+        clock = self.clocks.get(self.latest or "")
+        if clock is None or not clock.batch:
+            return ""
+        M = len(self.fleets[clock.fleet].runs)
+        share = clock.evaluating / max(clock.seconds * M + clock.evaluating, 1e-9)
+        return f"{1000 * clock.seconds / clock.batch:.3g} ms a run-batch   evaluation {share:.0%} of the time"
+
+    def summary(self) -> str:
+        """How many runs stand where."""
+        counts = Counter(run.state for run in self.runs.values())
+        words = [f"{counts[state]} {state}" for state in ("training", "waiting", *OVER) if counts[state]]
+        return f"{sum(counts[state] for state in OVER)} / {len(self.runs)} runs over: " + ", ".join(words)
+
+    def shown(self, room: int) -> list[str]:
+        """The runs to show: all in order where they fit; else those that train, then the last to end, then the next."""
+        if len(self.runs) <= room:
+            return list(self.runs)
+        now = list(self.fleets[self.latest].runs) if self.latest in self.fleets else []
+        others = [name for name in self.runs if name not in set(now)]
+        others.sort(
+            key=lambda name: ("stopped", "failed", "training", "finished", "waiting").index(self.runs[name].state)
+        )
+        return (now + others)[: max(room - 1, 1)]
+
+    def render(self, width: int, height: int) -> RenderableType:
+        """The board, no taller than the terminal."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        names = self.shown(max(height - ROUND, 1))
+        short = dict(zip(self.runs, shortened(list(self.runs)), strict=True))
+        grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", width=min(width, 120))
+        for title, side in (
+            ("run", "left"),
+            ("batch", "right"),
+            ("perplexity", "right"),
+            ("lowest", "right"),
+            ("", "left"),
+        ):
+            grid.add_column(title, justify=side, no_wrap=True, overflow="ellipsis", ratio=1 if title == "run" else None)  # type: ignore[arg-type]
+        for name in names:
+            run = self.runs[name]
+            colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": "dim"}.get(run.state, "")
+            score = " / ".join("∞" if v is None else f"{v:,.3f}" for v in run.perplexity.values())
+            lowest = f"{run.lowest:,.3f}" if math.isfinite(run.lowest) else ""
+            grid.add_row(short[name], f"{run.batch:,} / {run.batches:,}", score, lowest, Text(run.state, colour))
+        parts: list[RenderableType] = [grid]
+        if len(names) < len(self.runs):
+            parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", "dim"))
+        done = self.work_done()
+        bar = Table.grid(padding=(0, 2))
+        fleet = f"fleet {self.latest} of {len(self.fleets)}" if self.latest else "starting"
+        bar.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{done:.0%}", fleet, self.left())
+        return Group(*parts, bar, Text(self.summary()), Text(self.pace()))
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """Names without the words that all of them share."""
+    split = [name.split("-") for name in names]
+    shared = set.intersection(*map(set, split)) if split else set()
+    short = ["-".join(word for word in words if word not in shared) for words in split]
+    return short if len(set(short)) == len(names) and all(short) else list(names)
+
+
+def _live(reports: Iterable[Report]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console, board, drawn = Console(stderr=True), Board(), 0.0
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+
+        def draw() -> None:
+            live.update(board.render(console.width, console.height), refresh=True)
+
+        for report in reports:
+            board.take(report)
+            if isinstance(report, Noted):
+                console.print(Text.assemble(("note: ", "yellow"), report.message))
+            if time.perf_counter() - drawn > 1 / REFRESH:
+                draw()
+                drawn = time.perf_counter()
+        draw()
+
+
+def _plain(reports: Iterable[Report]) -> None:
+    board, told = Board(), time.perf_counter()
+    for report in reports:
+        board.take(report)
+        if isinstance(report, Noted):
+            warn(report.message)
+        elif isinstance(report, Begun):
+            runs = len(board.fleets[report.fleet].runs)
+            after = f" after batch {report.batch:,}" if report.batch else ""
+            say(f"fleet {report.fleet} of {len(board.fleets)}: {runs} runs side by side{after}")
+        elif isinstance(report, RunEnded):
+            run = board.runs[report.run]
+            score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)
+            say(f"{report.run}: {run.state} after {run.batch:,} batches   {score}   ({board.summary()})")
+        elif isinstance(report, Failed):
+            for name in report.runs:
+                say(f"{name}: failed. {report.reason}")
+        elif isinstance(report, Progressed) and time.perf_counter() - told > PLAIN_SECONDS:
+            say(f"batch {report.batch:,}   {board.pace()}   {board.left()}   ({board.summary()})")
+            told = time.perf_counter()
+
+
+# --- the final table ----------------------------------------------------------------------------------------------
+
+
+def print_table(rows: Sequence[table.Row]) -> None:
+    """What varies, and what came of it; the best of each corpus is marked."""
+    told = [name for name in table.COLUMNS[1:] if name not in table.RESULTS and len({r[name] for r in rows}) > 1]
+    told = [name for name in told if name != "training" or any(row["scheme"] is None for row in rows)]
+    columns = [*told, "perplexity", "lowest", "lowest_batch", "state"]
+    best = [id(row) for row in table.best(rows).values()]
+    content = [[name.replace("_", " ") for name in columns]]
+    content += [[_shown(row[name]) for name in columns] for row in rows]
+    widths = [max(len(line[i]) for line in content) for i in range(len(columns))]
+    marks = ["", *("  ← best" if id(row) in best else "" for row in rows)]
+    for line, mark in zip(content, marks, strict=True):
+        typer.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.4f}" if value >= 1 else f"{value:.6g}"
+    return f"{value:,}" if type(value) is int else str(value)

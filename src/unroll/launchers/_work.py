@@ -1,0 +1,82 @@
+"""Train one job where this is called: prepare its folders, run the loop, and tell what happens in plain words."""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Iterator
+
+import torch
+
+from unroll import memory
+from unroll.errors import Interrupted, SaveError, UnrollError
+from unroll.events import Ended, Evaluated, Event, Stepped, Warned
+from unroll.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
+from unroll.library import Library
+from unroll.readiness import refuse_hopeless
+from unroll.run import RunFolder
+from unroll.training import train_fleet
+
+OFTEN = 0.1  # seconds between two reports of progress
+
+
+def work(job: Job, library: Library) -> Iterator[Report]:
+    """Train the runs of a job that have not ended, and report."""
+    try:
+        corpora = [library.open(e) for e in job.experiments]
+        refuse_hopeless(job.experiments, corpora)  # before there are folders of runs that cannot be trained
+        for out, experiment, corpus in zip(job.outs, job.experiments, corpora, strict=True):
+            RunFolder(out).begin(corpus.described_in(experiment), corpus.vocabulary)
+        events = train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every)
+        yield from _reports(job, events)
+        return
+    except (Interrupted, SaveError):
+        raise
+    except Exception as error:
+        report = _verdict(job, error)
+    # Only now, the error forgotten, nothing holds what filled the memory.
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    yield report
+
+
+def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
+    begun, told = False, 0.0
+    for event in events:
+        count = event.learner.count
+        if isinstance(event, Warned):
+            yield Noted(job.fleet, event.message)
+            continue
+        if not begun:
+            yield Begun(job.fleet, count - 1 if isinstance(event, Stepped) else count)
+            begun = True
+        if isinstance(event, Evaluated):
+            yield Scored(job.fleet, job.runs[event.run], event.metrics)
+        elif isinstance(event, Ended):
+            yield RunEnded(job.fleet, job.runs[event.run], event.status)
+        if not isinstance(event, Stepped) or time.perf_counter() - told > OFTEN:
+            yield Progressed(job.fleet, count, event.seconds, event.evaluating)
+            told = time.perf_counter()
+
+
+def _verdict(job: Job, error: Exception) -> Report:
+    """What an error means for the runs of a fleet."""
+    folders = [RunFolder(out) for out in job.outs]
+    if memory.ran_out(error):
+        said = str(error).strip().split("\n")[0] or type(error).__name__
+        if len(job.runs) > 1 and not any(folder.has_saved() for folder in folders):
+            return TooLarge(job.fleet, said)
+        remedy = "Lower --hidden, --rows, --k2 or --dense, or bring more memory, and go on."
+        reason = f"There is not enough memory for {len(job.runs)} runs side by side ({said}). {remedy}"
+        return Failed(job.fleet, _unended(job), reason.replace("1 runs side by side", "this run alone"))
+    if isinstance(error, UnrollError):
+        return Failed(job.fleet, _unended(job), " ".join(getattr(error, "problems", (str(error),))))
+    return Failed(
+        job.fleet, _unended(job), f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+    )
+
+
+def _unended(job: Job) -> tuple[str, ...]:
+    return tuple(run for run, out in zip(job.runs, job.outs, strict=True) if not RunFolder(out).has_ended())

@@ -1,0 +1,33 @@
+"""Holding a folder, so that two processes never work in it at once. The system lets go when the process ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from unroll.errors import RunError
+
+
+@contextmanager
+def hold(folder: Path, missing: str, busy: str) -> Iterator[None]:
+    """Hold a folder, or a RunError with the caller's words for why not."""
+    try:
+        import fcntl
+    except ImportError:  # not on this platform: nothing to hold it with
+        yield
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        raise RunError(missing) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RunError(busy) from None
+    try:
+        yield
+    finally:
+        os.close(handle)

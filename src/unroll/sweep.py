@@ -1,0 +1,222 @@
+"""A sweep: from a list of experiments to finished run folders and one table, through a plan; resumable at any moment.
+
+`train_all` does it and returns the table. `sweep` is the driver itself, a generator of what happens, so that whoever
+watches decides what to show. Runs that have ended are never run again; those that cannot be trained are recorded with
+the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from unroll import launchers, memory, readiness, table
+from unroll import plan as plans
+from unroll.corpus import Corpus
+from unroll.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.experiment import Experiment
+from unroll.launchers import Failed, Job, Noted, Report, TooLarge
+from unroll.library import Library
+from unroll.plan import Fleet, Plan
+from unroll.signals import Pressed, Watch
+from unroll.sweep_folder import SweepFolder
+from unroll.trainings import Training, distinct
+
+
+def train_all(
+    experiments: Sequence[Experiment],
+    out: str | Path,
+    corpora: Sequence[Corpus] | None = None,
+    most: int | None = None,
+    save_every: int | None = None,
+    launcher: str = "local",
+) -> list[table.Row]:
+    """Train every experiment into the folder `out`, side by side where that is faster, and return the table.
+
+    Called again, it goes on where it stopped. `corpora` are the experiments' own, where they are not to be opened by
+    name; `most` is how many runs may train side by side, which is measured otherwise.
+
+    >>> import tempfile, unroll
+    >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
+    >>> runs = unroll.grid(scheme=[1, 2, 3], k1=5, k2=10, hidden=8, dense=16, rows=4, batches=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = unroll.train_all(runs, folder, [text] * 3, most=2)
+    >>> [(row["scheme"], row["state"]) for row in rows]
+    [(1, 'finished'), (2, 'finished'), (3, 'finished')]
+    """
+    library = Library(corpora or ())
+    if corpora is not None:
+        experiments = [c.described_in(e) for e, c in zip(experiments, corpora, strict=True)]
+    asked = describe(experiments, library)
+    for _ in sweep(SweepFolder(out), library, asked, most, save_every, launcher):
+        pass
+    return results(SweepFolder(out))
+
+
+@dataclass(frozen=True)
+class Planned(Report):
+    """The plan stands, newly made, read or changed; runs that have ended need nothing more."""
+
+    plan: Plan
+    trainings: tuple[Training, ...]
+    ended: Mapping[str, str]  # finished or stopped, by name
+
+
+def describe(experiments: Sequence[Experiment], library: Library) -> list[Experiment]:
+    """The experiments with their corpora's facts filled in; all corpora that cannot be read are told at once."""
+    found: list[Experiment] = []
+    wrong: list[str] = []
+    for experiment in experiments:
+        try:
+            found.append(library.open(experiment).described_in(experiment))
+        except InputError as error:
+            wrong += error.problems
+    if wrong:
+        raise CorpusError(*dict.fromkeys(wrong))
+    return found
+
+
+def make_plan(
+    trainings: Sequence[Training], library: Library, most: int | None = None, watch: Watch | None = None
+) -> Plan:
+    """The plan for these trainings."""
+    experiments = {t.name: t.experiment for t in trainings}
+    corpora = {t.name: library.open(t.experiment) for t in trainings}
+    return plans.make(experiments, corpora, most, watch.check if watch else lambda: None)
+
+
+def sweep(
+    folder: SweepFolder,
+    library: Library,
+    asked: Sequence[Experiment] | None,
+    most: int | None = None,
+    save_every: int | None = None,
+    launcher: str = "local",
+) -> Iterator[Report]:
+    """Train what is asked, or go on with what the folder holds; ends with the table written."""
+    wrong = launchers.problem(launcher)
+    if wrong:
+        raise ConfigurationError(wrong)
+    if asked is not None:
+        folder.refuse_occupied()
+        folder.make()
+    with folder.locked(), Watch() as watch:
+        try:
+            if asked is not None:
+                _begin(folder, distinct(asked))
+            trainings = folder.trainings
+            yield from _train(folder, trainings, library, most, save_every, launcher, watch)
+        except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
+            raise Interrupted(pressed.number) from None
+        folder.write_table(results(folder, trainings))
+
+
+def results(folder: SweepFolder, trainings: Sequence[Training] | None = None) -> list[table.Row]:
+    """The table of a sweep, from its folder."""
+    trainings = folder.trainings if trainings is None else trainings
+    failures = {name: str(failure["reason"]) for name, failure in folder.failures.items()}
+    return table.rows(trainings, {t.name: folder.run(t.name) for t in trainings}, failures)
+
+
+def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
+    """Write down what is asked; a folder in which something else was asked is refused."""
+    if not folder.is_sweep():
+        folder.trainings = trainings
+        return
+    before = {e for training in folder.trainings for e in training.asked}
+    now = {e for training in trainings for e in training.asked}
+    if before != now:
+        raise RunError(
+            f"{folder.path} holds another sweep: {len(now - before)} of the experiments asked for are not in it, and "
+            f"{len(before - now)} of its own are not asked for. Choose another folder with --out, or go on with what "
+            f"it holds: unroll sweep --resume {folder.path}"
+        )
+
+
+def _train(
+    folder: SweepFolder,
+    trainings: Sequence[Training],
+    library: Library,
+    most: int | None,
+    save_every: int | None,
+    launcher: str,
+    watch: Watch,
+) -> Iterator[Report]:
+    experiments = {training.name: training.experiment for training in trainings}
+    plan = folder.plan
+    if plan is None:
+        plan = make_plan(trainings, library, most, watch)
+        _refuse_full_disk(folder, plan, experiments, library)
+        folder.plan = plan
+    # What failed before is tried again: its reason may be gone.
+    failures = {name: {"reason": reason} for name, reason in plan.refused.items()}
+    folder.failures = failures
+    tried: set[str] = set()
+    while True:
+        ended = {name: state for name in experiments if (state := _end(folder, name))}
+        yield Planned("", plan, tuple(trainings), ended)
+        left = [own for own in plan.fleets if own.name not in tried and not ended.keys() >= set(own.runs)]
+        if not left:
+            return
+        if not tried:  # another text behind a corpus's name is said before any work
+            describe([experiments[name] for own in left for name in own.runs], library)
+            yield from (Noted("", note) for note in dict.fromkeys(map(_moved, left)) if note)
+        tried |= {own.name for own in left}
+        jobs = [_job(folder, own, experiments, save_every) for own in left]
+        for report in launchers.load(launcher).run(jobs, library):
+            watch.check()
+            if isinstance(report, TooLarge):
+                plan = folder.plan = plan.split(report.fleet, report.reason)
+                yield Noted(report.fleet, plan.changes[-1])
+                continue
+            if isinstance(report, Failed):
+                failure = {"reason": report.reason} | ({"traceback": report.traceback} if report.traceback else {})
+                failures |= dict.fromkeys(report.runs, failure)
+                folder.failures = failures
+            yield report
+
+
+def _end(folder: SweepFolder, name: str) -> str | None:
+    """How a run ended; None where it has not."""
+    run = folder.run(name)
+    try:
+        if not run.has_ended():
+            return None
+    except RunError:
+        return None  # what is wrong with it is said where it is trained
+    run.drop_checkpoints()  # it may have been killed before it could
+    return str(run.status["state"])
+
+
+def _job(folder: SweepFolder, own: Fleet, experiments: Mapping[str, Experiment], save_every: int | None) -> Job:
+    device, kernel = ("cpu", "auto") if _moved(own) else (own.device, own.kernel)
+    runs = tuple(replace(experiments[n], device=device, kernel=kernel, threads=own.threads) for n in own.runs)
+    return Job(own.name, own.runs, runs, tuple(str(folder.run(name).path) for name in own.runs), save_every)
+
+
+def _moved(own: Fleet) -> str | None:
+    """What to say of a fleet whose GPU is gone: it goes on elsewhere."""
+    if own.device.startswith("cuda") and not torch.cuda.is_available():
+        return f"device was {own.device}, is cpu: the runs go on, but not bit for bit as they would have."
+    return None
+
+
+def _refuse_full_disk(folder: SweepFolder, plan: Plan, experiments: Mapping[str, Experiment], library: Library) -> None:
+    """Room for the weights of all runs and the checkpoints of the largest fleet."""
+
+    def needed(names: Sequence[str]) -> int:
+        return sum(readiness.disk_needed(experiments[n], library.open(experiments[n]).unique) for n in names)
+
+    fleets = [needed(own.runs) for own in plan.fleets]
+    # Nine times the weights: three checkpoints at a time, weights and two moments each.
+    readiness.refuse_full_disk(folder.path, sum(fleets) // 9 + max(fleets, default=0))
+
+
+def in_words(own: Fleet) -> str:
+    """One line about a fleet."""
+    runs = f"{len(own.runs)} runs" if len(own.runs) > 1 else "1 run"
+    where = f"{own.device}, kernel {own.kernel}, {own.precision}"
+    return f"{runs}, {where}, about {memory.in_words(own.bytes)} ({own.why})"
