@@ -36,7 +36,9 @@ def train(data: Path, precision: str, corpora: tuple[str, ...], batches: int) ->
     import torch
 
     import unroll
+    from unroll.events import Evaluated
     from unroll.fleet import why_not
+    from unroll.run import RunFolder
 
     RESULTS.mkdir(parents=True, exist_ok=True)
     texts = {name: unroll.Corpus.open(data / f"{name}.txt") for name in corpora}
@@ -54,10 +56,10 @@ def train(data: Path, precision: str, corpora: tuple[str, ...], batches: int) ->
             outs = [Path(folder, f"{c}-{s}-{seed}") for c, s, seed in chosen]
             began = time.perf_counter()
             for event in unroll.train_fleet(experiments, [texts[c] for c, _, _ in chosen], outs):
-                if isinstance(event, unroll.events.Evaluated) and event.run == 0:
+                if isinstance(event, Evaluated) and event.run == 0:
                     print(f"{time.perf_counter() - began:6.1f} s  {event.metrics}", flush=True)
             for (corpus, scheme, seed), out in zip(chosen, outs, strict=True):
-                run = unroll.run.RunFolder(out)
+                run = RunFolder(out)
                 record = {
                     "corpus": run.experiment.title or corpus, "scheme": scheme, "seed": seed, "precision": precision,
                     "status": run.status, "metrics": run.metrics, "sha256": texts[corpus].sha256,

@@ -11,6 +11,7 @@ import torch
 
 import unroll
 from unroll import SCHEMES, Corpus, Experiment, Scheme, synthetic, train_fleet
+from unroll.errors import ConfigurationError
 from unroll.learner import Learner
 from unroll.run import RunFolder
 
@@ -49,7 +50,7 @@ def test_a_model_on_cuda_equals_the_reference_in_float64(
     kernel: str, cell: str, peepholes: str, precision: str, layers: int, clip: float
 ) -> None:
     if kernel == "fused" and cell == "rnn":
-        with pytest.raises(unroll.ConfigurationError, match="knows the cells lstm and gru"):
+        with pytest.raises(ConfigurationError, match="knows the cells lstm and gru"):
             gradients(CUDA, kernel, experiment(cell, peepholes, precision=precision))
         return
     truth_nll, truth = gradients(CPU, "reference", experiment(cell, peepholes, layers=layers, clip=clip))
@@ -100,7 +101,6 @@ def test_a_run_interrupted_on_cuda_ends_bit_identical(tmp_path: Path, precision:
 
 
 def test_sampling_and_perplexity_on_cuda_equal_the_cpu(tmp_path: Path) -> None:
-    import unroll
 
     unroll.train(experiment(device="cuda"), tmp_path / "run", text())
     on_cpu, on_cuda = (unroll.load(tmp_path / "run", device) for device in ("cpu", "cuda"))
