@@ -3,7 +3,7 @@
 Errors are ‖got − truth‖ / ‖truth‖, tensor by tensor. Where factors are rounded before they are multiplied, to 11 bits
 (TF32) or 8 (bfloat16), an output carries a few such roundings: its h, its gates, its gradient on the way back, and the
 same of every layer between. Sums do not add to that, they are float32. So the bound is 4 units of the factors' rounding
-and 2 more for each layer; for float32, whose factors are not rounded, it is 16 units of the sums' own for each of these,
+and 2 more for each layer; for float32, whose factors are not rounded, it is 16 units of the sums' own for each of them,
 as they have up to tens of thousands of terms.
 """
 
