@@ -16,7 +16,7 @@ from helpers import tiny, tiny_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll import Corpus, Experiment, fleet, grid, measuring, memory, plan
+from unroll import Corpus, Experiment, devices, fleet, grid, measuring, memory, plan
 from unroll.errors import ConfigurationError, RunError
 from unroll.experiment import from_tables, to_tables
 from unroll.measuring import Pace
@@ -70,7 +70,7 @@ def test_every_run_is_in_exactly_one_fleet_and_every_fleet_is_legal_and_within_t
         assert len({(e.device, e.threads, e.scheme.gap) for e in members}) == 1
         assert 1 <= len(members) <= most
         assert {(own.device, own.kernel, own.precision, own.threads)} == {
-            ("cpu", "stacked", e.precision, e.threads) for e in members
+            ("cpu", devices.resolve(e).kernel, e.precision, e.threads) for e in members
         }
 
 

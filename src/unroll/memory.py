@@ -37,7 +37,7 @@ def run_bytes(experiment: Experiment, vocabulary: int) -> int:
     weights = sum(sizes) * (2 + len(optimisers.load(e.optimiser).MOMENTS)) + 6 * max(sizes)
     # For each layer what its backward pass needs; for the one at work also the gates' sums and their gradients.
     layers = T * B * (e.layers * (G + 2 * H + states * H) + 4 * G + (states + 1) * H)
-    head = K * B * (2 * H + 4 * D + 4 * V)
+    head = K * B * (2 * H + 2 * D + 3 * V)
     if e.dropout:
         head += K * B * (H + D) * 8  # random words are 64 bits wide, and several are at work
     return (weights + layers + head) * _width(e)

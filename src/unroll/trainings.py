@@ -49,8 +49,8 @@ def named(name: str, asked: Sequence[Experiment]) -> Training:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts k1_20 before k1_100."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+    """A key that sorts k1_20 before k1_100; 0.1 and 0.01, whose numbers are the same, by their letters."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in (*re.split(r"(\d+)", name), name) if part]
 
 
 def _order(experiment: Experiment) -> tuple[int, str]:

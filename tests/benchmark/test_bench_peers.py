@@ -110,7 +110,9 @@ def test_with_equal_weights_a_peers_loss_is_unrolls(name: str, layers: int, proc
     learner, trainer = pair(name, shape, "float32", rate=1e-30)
     for number in range(4):
         learner.step()
-        assert float(trainer.peer.loss().detach()) == pytest.approx(learner.take_loss(0), rel=2e-6), f"batch {number}"
+        assert float(trainer.peer.loss().detach()) == pytest.approx(learner.take_losses([0])[0], rel=2e-6), (
+            f"batch {number}"
+        )
 
 
 @pytest.mark.parametrize("procedure", PROCEDURES)
@@ -126,7 +128,7 @@ def test_trained_with_equal_weights_a_peer_stays_with_unroll(layers: int, proced
     for _ in range(6):
         learner.step()
         trainer.step()
-        losses.append(learner.take_loss(0))
+        losses.append(learner.take_losses([0])[0])
         assert float(trainer.peer.last_loss) == pytest.approx(losses[-1], rel=1e-6)
 
 
@@ -176,7 +178,7 @@ def test_unroll_in_the_race_is_the_learner_of_every_other_command() -> None:
         racer.step()
         learner.step()
     assert racer.kernel == "reference"
-    assert racer.loss() == pytest.approx(learner.recent_loss(0), rel=1e-12)
+    assert racer.loss() == pytest.approx(learner.look().loss(0), rel=1e-12)
 
 
 def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@
 // instruction may take from registers. The 16 gate columns of a warp's tile are 4 units x 4 gates: with one exchange
 // between two lanes a thread holds all four gates of a unit, and the cell's pointwise part needs no shared memory.
 //
-// The rows may be cut into two chains that take turns: while one chain's results travel, the other one computes.
+// The rows may be cut into chains that take turns: while one chain's results travel, another one computes.
 //
 // Between two steps the blocks exchange what they made, through each other's shared memory, with no barrier of the whole
 // cluster: a block waits for its own mailbox to fill. Two mailboxes take turns. A sender cannot run ahead into a mailbox
@@ -31,7 +31,7 @@ typedef unsigned long long u64;
 #define CROWS (ROWS / CHAINS)        // rows of a chain
 #define PAIRS (CROWS / 16)
 #define THREADS 256
-#define EARLY (CHAINS == 2 && TILES == 1)  // registers are left to fetch for the next turn during this one's product
+#define EARLY (CHAINS > 1 && TILES == 1)  // registers are left to fetch for the next turn during this one's product
 #define AHEAD 3                      // steps by which the records of a backward pass are fetched early
 #define SLICE (UNITS * CROWS * 2)    // bytes that one block sends to another
 #define MAIL (HIDDEN * CROWS * 2)
@@ -285,10 +285,11 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
             for (int i = 0; i < TILES; ++i) {
                 const int own = me.unit(i);
                 float d[CROWS / 2];
-                if (EARLY) {  // the other chain's turn is next
-                    if (c == 0 || t + 1 < T) {
-                        fetch(c ^ 1, 0);
-                        look_up(c ^ 1, t + 1 + c);
+                if (EARLY) {  // another chain's turn is next, of this step or the following
+                    const int next = (c + 1) % CHAINS, wraps = next == 0;
+                    if (t + wraps < T) {
+                        fetch(next, 0);
+                        look_up(next, t + 1 + wraps);
                     }
                 } else {
                     fetch(c, i);
@@ -539,7 +540,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                 for (int k = 0; k < BACK_KSTEPS; ++k) multiply(d[i & 1], a[i][k], from + (u64)(k * 2 * CROWS), k);
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             };
-            if (EARLY && (c == 0 || t > 0)) fetch(c ^ 1, 0, t - c);
+            const int next = (c + 1) % CHAINS, wraps = next == 0;
+            if (EARLY && t >= wraps) fetch(next, 0, t - wraps);
             start(0);
             // The record of this step leaves while the product runs.
 #pragma unroll
