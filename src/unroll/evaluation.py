@@ -80,7 +80,8 @@ def _positions(model: Model, h_MnRH: Tensor) -> int:
     """How many positions of each text pass through the head at a time."""
     M, _, R, _ = h_MnRH.shape
     widest = max(model.experiments[0].dense, model.parameters["out.b"].shape[-1])
-    return max(1, samplers.room(model.device) // (M * R * widest * torch.float64.itemsize))
+    fitting = samplers.room(model.device) // (M * R * widest * torch.float64.itemsize)
+    return max(samplers.TILE // R, 1, fitting)
 
 
 def perplexities(nll_NR: Tensor) -> list[Perplexity]:

@@ -16,6 +16,7 @@ from unroll.decoding import Decoding
 from unroll.evaluation import token_nll
 from unroll.generation import generate
 from unroll.model import Model
+from unroll.samplers import windowed
 
 K2, V = 6, 7
 ARGMAX, DRAWN = Decoding(temperature=0.0), Decoding(temperature=1.5)
@@ -107,13 +108,15 @@ def test_progressive_calls_the_kernel_once_for_512_steps() -> None:
     assert calls_of_the_kernel("progressive", model, 1300) == [(2, 512, 1), (2, 512, 1), (2, 275, 1)]
 
 
-@pytest.mark.parametrize(("room", "rows"), [(1, 64), (2 * 6 * 5 * 8 * 100, 64), (2 * 6 * 5 * 8 * 200, 192)])
+@pytest.mark.parametrize(("room", "rows"), [(1, 64), (2 * 4 * 5 * 8 * 100, 64), (2 * 4 * 5 * 8 * 200, 192)])
 def test_windowed_reads_whole_tiles_of_windows_within_the_room_there_is(
     room: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samplers, "ROOM", room)
+    monkeypatch.setattr(windowed, "STEPS", 4)
     model = random_model([tiny(k2=K2), tiny(k2=K2)], [V, V])
-    assert calls_of_the_kernel("windowed", model, 2 * rows + 9 + K2) == [(2, K2, rows)] * 2 + [(2, K2, 9)]
+    chunks = [(2, steps, n) for n in (rows, rows, 9) for steps in (4, 2)]
+    assert calls_of_the_kernel("windowed", model, 2 * rows + 9 + K2) == chunks
 
 
 @every_plugin("samplers")

@@ -36,9 +36,9 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
             M, T, B, H = h_MTBH.shape
             product = torch.baddbmm(layer.b.unsqueeze(1), h_MTBH.reshape(M, T * B, H), layer.W_x)
             pre_x_MTBG = product.view(M, T, B, -1)
-        names = tuple(layer.extra)
+        names, keep = tuple(layer.extra), torch.is_grad_enabled()
         over_time = _Layer.apply(
-            network.cell, network.clip, names, pre_x_MTBG, layer.W_h, *layer.extra.values(), *state
+            network.cell, network.clip, names, keep, pre_x_MTBG, layer.W_h, *layer.extra.values(), *state
         )
         h_MTBH = over_time[0]
         at.append(state_at(tuple(s.detach() for s in over_time), at_M))
@@ -55,6 +55,7 @@ class _Layer(torch.autograd.Function):
         cell: RecurrentCell,
         clip: float,
         names: tuple[str, ...],
+        keep: bool,  # what the way back needs
         pre_x_MTBG: Tensor,
         W_h: Tensor,
         *rest: Tensor,
@@ -65,7 +66,8 @@ class _Layer(torch.autograd.Function):
         saved, state = [], first
         for t in range(T):
             state, needed = cell.forward(pre_x_MTBG[:, t], torch.bmm(state[0], W_h), state, extra)
-            saved.append(needed)
+            if keep:
+                saved.append(needed)
             for over_time, s in zip(after, state, strict=True):
                 over_time[:, t] = s
         ctx.mark_non_differentiable(*after[1:])
@@ -99,4 +101,4 @@ class _Layer(torch.autograd.Function):
         # Peepholes see the gradient before the clip; only then is it clipped for the input product.
         d_extra = cell.extra_gradients(d_sums_MTBG, before, after)
         d_pre_x_MTBG = d_sums_MTBG.clamp_(-clip, clip)
-        return None, None, None, d_pre_x_MTBG, d_W_h, *(d_extra[name] for name in names), *d_state
+        return None, None, None, None, d_pre_x_MTBG, d_W_h, *(d_extra[name] for name in names), *d_state

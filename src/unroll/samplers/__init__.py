@@ -29,8 +29,9 @@ if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
 PROCEDURES = ("windowed", "progressive")  # the paper's two, under which every run is scored at its end
 # How much one tensor of a chunk may take; a kernel may hold a dozen as large as h over time. Caches like them small,
 # while a GPU needs many rows to be busy. Neither depends on what is free: chunks, and so last bits, stay as they are.
-ROOM = 2**23  # bytes
+ROOM = 2**21  # bytes
 SHARE_OF_CUDA = 128  # parts of a GPU's memory
+TILE = 64  # rows that a GPU's kernels work on at a time; no chunk has fewer, whatever the room
 
 
 class Sampler(Protocol):

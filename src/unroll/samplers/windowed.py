@@ -16,7 +16,7 @@ from unroll.kernels import States
 from unroll.model import Model
 
 FORGETS = True
-TILE = 64  # rows that kernels on a GPU work on at a time; training needs as much memory for as many
+STEPS = 8  # of one call of the kernel on a CPU, whose caches hold no more; a GPU reads a window in one
 
 
 class Memory(NamedTuple):
@@ -53,17 +53,12 @@ def hidden(model: Model, ids_MN: Tensor, k2: int, first: States | None = None) -
     """All windows of a text are rows of one long batch, read in chunks."""
     first = first if first is not None else model.first_state(1)
     M, rows, H = first[0][0].shape
-    windows_MNT = ids_MN[:, :-1].unfold(1, k2, 1)
-    for chunk_MnT in windows_MNT.split(_windows(model, k2, rows), dim=1):
+    steps = k2 if model.device.type == "cuda" else min(k2, STEPS)
+    fitting = samplers.room(model.device) // (M * steps * H * model.dtype.itemsize)
+    side_by_side = max(samplers.TILE, fitting // samplers.TILE * samplers.TILE)
+    for chunk_MnT in ids_MN[:, :-1].unfold(1, k2, 1).split(max(1, side_by_side // rows), dim=1):
         n = chunk_MnT.shape[1]
-        start = tuple(tuple(s.repeat(1, n, 1) for s in state) for state in first)
-        ids_MTB = chunk_MnT.transpose(1, 2).repeat_interleave(rows, dim=2)
-        # Only the last h is kept: a view of it would keep them all.
-        yield model.read(ids_MTB, start)[0][:, -1].clone().view(M, n, rows, H)
-
-
-def _windows(model: Model, k2: int, rows: int) -> int:
-    """How many windows of each run are read side by side, each with so many first states."""
-    M, H = len(model.experiments), model.experiments[0].hidden
-    fitting = samplers.room(model.device) // (M * k2 * H * model.dtype.itemsize)
-    return max(1, max(TILE, fitting // TILE * TILE) // rows)
+        state = tuple(tuple(s.repeat(1, n, 1) for s in layer) for layer in first)
+        for ids_MTB in chunk_MnT.transpose(1, 2).repeat_interleave(rows, dim=2).split(steps, dim=1):
+            h_MTBH, state = model.read(ids_MTB, state)
+        yield h_MTBH[:, -1].reshape(M, n, rows, H)
