@@ -108,7 +108,8 @@ class Model:
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        nll_MKB = self._scored(h_MTBH[:, -batch.targets_MKB.shape[1] :], batch)
+        K, T = batch.targets_MKB.shape[1], h_MTBH.shape[1]
+        nll_MKB = self._scored(h_MTBH if K == T else h_MTBH[:, -K:], batch)  # a slice's gradient would be a copy
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 

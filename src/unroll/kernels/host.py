@@ -41,23 +41,11 @@ def supports(network: Network, device: torch.device) -> str | None:
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
     """All layers over all time steps, one run after the other."""
     at: list[State] = []
-    xs = ids_MTB.unbind(0)
-    for layer, (h_first, c_first) in zip(network.layers, first, strict=True):
-        w_c = layer.extra.get("w_c")
-        over_time = [
-            _Layer.apply(
-                network.cell.peepholes,
-                network.clip,
-                x,
-                layer.W_x[m],
-                layer.W_h[m],
-                layer.b[m],
-                None if w_c is None else w_c[m],
-                h_first[m],
-                c_first[m],
-            )
-            for m, x in enumerate(xs)
-        ]
+    xs = _runs(ids_MTB)
+    for layer, state in zip(network.layers, first, strict=True):
+        w_c = _runs(layer.extra["w_c"]) if layer.extra else (None,) * len(xs)
+        inputs = zip(xs, *map(_runs, (layer.W_x, layer.W_h, layer.b)), w_c, *map(_runs, state), strict=True)
+        over_time = [_Layer.apply(network.cell.peepholes, network.clip, *own) for own in inputs]
         xs = tuple(h for h, _ in over_time)
         states = (tuple(s.detach().unsqueeze(0) for s in state) for state in over_time)
         at_each = [state_at(state, step) for state, step in zip(states, at_M.split(1), strict=True)]
@@ -192,6 +180,11 @@ class _Layer(torch.autograd.Function):
         d_W_x, d_W_h, d_b = (d.roll(-H, -1) for d in (d_W_x, d_W_h, d_b))
         d_w_c = None if d_w_oif is None else d_w_oif.roll(-1, 0)
         return None, None, d_x, d_W_x, d_W_h, d_b, d_w_c, d_h.view(B, H), d_c.view(B, H)
+
+
+def _runs(x_M: Tensor) -> tuple[Tensor, ...]:
+    """Each run's own. The gradient of one run alone passes through as it is, without a copy."""
+    return x_M.unbind(0) if len(x_M) > 1 else (x_M.squeeze(0),)
 
 
 def _parts(rows: int) -> int:
