@@ -114,8 +114,8 @@ class Model:
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        K = batch.targets_MKB.shape[1]
-        h_MKBH = h_MTBH if h_MTBH.shape[1] == K else h_MTBH[:, -K:]
+        K, T = batch.targets_MKB.shape[1], h_MTBH.shape[1]
+        h_MKBH = h_MTBH if K == T else h_MTBH[:, -K:]  # a slice's gradient would be a copy
         nll_MKB = self._scored(h_MKBH, batch.targets_MKB, batch.number)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)

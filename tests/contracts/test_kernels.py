@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -115,6 +116,33 @@ def test_a_text_run_in_two_pieces_with_the_state_between_equals_one_pass(
     whole, at_cut = kernel_run(net, ids, first, torch.tensor([cut] * M))
     rest, _ = kernel_run(net, ids[:, cut:], at_cut, torch.tensor([1] * M))
     check_close(rest, whole[:, cut:], 1e-12)
+
+
+@pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
+def test_the_host_kernel_equals_the_reference_with_its_rows_divided_among_threads(
+    peepholes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "B", 6)
+    for threads, M in itertools.product((2, 3, 4), (1, 2)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        check_equal("host", network(cells.load("lstm", peepholes), 2, M, 0.5), M, 7)
+
+
+def test_a_host_kernels_batch_is_not_disturbed_by_another_before_its_backward_pass() -> None:
+    """Buffers are used again, so two forward passes in a row must not share them."""
+    net = network(cells.load("lstm", "paper"), 2, 1, UNCLIPPED)
+    first = tuple(tuple(random_tensor(1, B, H, seed=n) for n in range(2)) for _ in net.layers)
+    weights = [w for layer in net.layers for w in (layer.W_x, layer.W_h)]
+
+    def forward(seed: int) -> torch.Tensor:
+        ids = random_ids(1, 7, B, symbols=V, seed=seed)
+        return kernels.load("host").run(net, ids, first, torch.tensor([1]))[0].sum()
+
+    alone = torch.autograd.grad(forward(0), weights)
+    one, other = forward(0), forward(1)
+    torch.autograd.grad(other, weights)
+    for got, expected in zip(torch.autograd.grad(one, weights), alone, strict=True):
+        assert torch.equal(got, expected)
 
 
 def test_the_general_kernels_know_every_cell_and_the_host_kernel_every_lstm() -> None:

@@ -17,8 +17,9 @@ def update(
     m, v = moments
     m = m.lerp(gradient, 1 - BETA1)
     v = (v * BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-    m_hat, v_hat = m / (1 - BETA1**count), v / (1 - BETA2**count)
-    return m_hat.mul_(learning_rate).div_(v_hat.sqrt_().add_(EPSILON)), (m, v)
+    # The corrections of the bias as factors: dividing every element is slow.
+    root = (v * (1 / (1 - BETA2**count))).sqrt_()
+    return (m * (learning_rate / (1 - BETA1**count))).div_(root.add_(EPSILON)), (m, v)
 
 
 # The same for the fused update on a GPU: once a block of threads, then for each gradient g.

@@ -1,0 +1,205 @@
+"""One training batch on the CPU, ours against nn.LSTM, side by side. Writes results/bench/cpu_training.json.
+
+Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with leaky ReLU, softmax, Adam, float32. Ours
+has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. The peer comes
+in three forms, and the fastest of them counts. The floor is the matrix products of ours, alone.
+
+All take turns in one process, so that noise meets all alike. A round during which other processes used the processor
+does not count (where the system tells); times are medians, and a ratio is the median of the rounds' ratios.
+
+    python benchmarks/cpu_training.py [--rounds 15] [--seconds 120]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unroll import Corpus, Experiment, Scheme, kernels
+from unroll.learner import Learner
+
+RECORD = Path(__file__).parent.parent / "results" / "bench" / "cpu_training.json"
+ROWS, K2, DENSE, SYMBOLS = 64, 100, 1024, 85
+THREADS = 2
+CPU = torch.device("cpu")
+DISTURBED = 0.05  # of one core, used by others during a round
+Step = Callable[[], None]
+
+
+class Peer(nn.Module):
+    """The model with torch's own layers."""
+
+    def __init__(self, hidden: int, layers: int, scored: int, batch_first: bool, embedded: bool) -> None:
+        super().__init__()
+        self.scored, self.batch_first = scored, batch_first
+        self.embedding = nn.Embedding(SYMBOLS, SYMBOLS) if embedded else None
+        self.lstm = nn.LSTM(SYMBOLS, hidden, layers, batch_first=batch_first)
+        self.dense, self.out = nn.Linear(hidden, DENSE), nn.Linear(DENSE, SYMBOLS)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits of the scored positions."""
+        x = functional.one_hot(ids, SYMBOLS).float() if self.embedding is None else self.embedding(ids)
+        h, _ = self.lstm(x)
+        h = h[:, -self.scored :] if self.batch_first else h[-self.scored :]
+        logits: Tensor = self.out(functional.leaky_relu(self.dense(h), 0.01))
+        return logits
+
+
+def peer(hidden: int, layers: int, scored: int, batch_first: bool = False, embedded: bool = False) -> Step:
+    """One step of the peer, with its fastest Adam."""
+    model = Peer(hidden, layers, scored, batch_first, embedded)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
+    window = torch.from_numpy(np.random.default_rng(0).integers(SYMBOLS, size=(K2 + 1, ROWS)))
+    inputs, targets = window[:-1], window[-scored:]
+    if batch_first:
+        inputs, targets = inputs.t().contiguous(), targets.t().contiguous()
+
+    def step() -> None:
+        optimiser.zero_grad()
+        functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
+        optimiser.step()
+
+    return step
+
+
+def ours(hidden: int, layers: int, scored: int, corpus: Corpus) -> Step:
+    """One step of a run alone."""
+    scheme = Scheme(loss="equal" if scored == K2 else "last", k1=20, k2=K2)
+    run = Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, precision="float32")
+    return Learner([run], [corpus], CPU, kernels.choose("lstm", CPU)).step
+
+
+def floor(hidden: int, layers: int, scored: int) -> tuple[Step, float]:
+    """The matrix products of one step, and how many GFLOP they are."""
+    B, T, H, G, D, V, N = ROWS, K2, hidden, 4 * hidden, DENSE, -(-SYMBOLS // 16) * 16, scored * ROWS
+    shapes = [(B, H, G), (B, G, H)] * T * layers + [(H, T * B, G)] * layers
+    shapes += [(T * B, H, G), (H, T * B, G), (T * B, G, H)] * (layers - 1)
+    shapes += [(N, H, D), (N, D, V), (N, V, D), (D, N, V), (N, D, H), (H, N, D)]
+    pool = torch.randn(max(max(m * k, k * n, m * n) for m, k, n in shapes) + 64)
+    # Operands may overlap; results may not overlap operands.
+    results = torch.empty_like(pool)
+    products = [
+        (pool[: m * k].view(m, k), pool[-k * n :].view(k, n), results[: m * n].view(m, n)) for m, k, n in shapes
+    ]
+
+    def step() -> None:
+        for a, b, out in products:
+            torch.mm(a, b, out=out)
+
+    return step, sum(2 * m * k * n for m, k, n in shapes) / 1e9
+
+
+def processor_seconds() -> tuple[float, float] | None:
+    """What all processes have used so far, and what this one has; None where the system does not tell."""
+    try:
+        words = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    except OSError:
+        return None
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    busy = sum(words[:8]) - words[3] - words[4]
+    return busy / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+
+
+def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str, list[float]], int]:
+    """Milliseconds of each step in every undisturbed round, and how many rounds were disturbed."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    disturbed, began = 0, time.perf_counter()
+    for step in steps.values():
+        step()
+        step()
+    while len(times["ours"]) < rounds and (not times["ours"] or time.perf_counter() - began < seconds):
+        before, start = processor_seconds(), time.perf_counter()
+        found = {}
+        for name, step in steps.items():
+            at = time.perf_counter()
+            step()
+            found[name] = (time.perf_counter() - at) * 1e3
+        after, wall = processor_seconds(), time.perf_counter() - start
+        others = (after[0] - before[0]) - (after[1] - before[1]) if before and after else 0.0
+        # The system counts in hundredths of a second, on each core.
+        if others > DISTURBED * wall + 0.02 and time.perf_counter() - began < 10 * seconds:
+            disturbed += 1
+            continue
+        for name, value in found.items():
+            times[name].append(value)
+    return times, disturbed
+
+
+def case(hidden: int, layers: int, scored: int, corpus: Corpus, rounds: int, seconds: float) -> dict[str, object]:
+    """One row of the table."""
+    products, gflop = floor(hidden, layers, scored)
+    steps = {
+        "ours": ours(hidden, layers, scored, corpus),
+        "one-hot, time first": peer(hidden, layers, scored),
+        "one-hot, batch first": peer(hidden, layers, scored, batch_first=True),
+        "embedding, time first": peer(hidden, layers, scored, embedded=True),
+        "floor": products,
+    }
+    times, disturbed = race(steps, rounds, seconds)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    peers = {name: value for name, value in medians.items() if name not in ("ours", "floor")}
+    best = min(peers, key=lambda name: peers[name])
+    return {
+        "hidden": hidden,
+        "layers": layers,
+        "loss": "multi" if scored == K2 else "single",
+        "ours_ms": round(medians["ours"], 2),
+        "peer_ms": round(medians[best], 2),
+        "ratio": round(statistics.median(p / o for p, o in zip(times[best], times["ours"], strict=True)), 3),
+        "floor_ms": round(medians["floor"], 2),
+        "gflop": round(gflop, 2),
+        "peer": best,
+        "peers_ms": {name: round(value, 2) for name, value in peers.items()},
+        "rounds": len(times["ours"]),
+        "disturbed_rounds": disturbed,
+    }
+
+
+def main() -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="undisturbed rounds of each case")
+    parser.add_argument("--seconds", type=float, default=120.0, help="after which a case is content with fewer rounds")
+    options = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(0)
+    ids = np.concatenate((np.arange(SYMBOLS), np.random.default_rng(0).integers(SYMBOLS, size=200_000)))
+    corpus = Corpus.from_text("".join(chr(33 + i) for i in ids))
+    record = {
+        "what": f"ms a training batch: {ROWS} rows, k2 = {K2}, |V| = {SYMBOLS}, dense {DENSE}, Adam, float32",
+        "machine": f"{platform.machine()}, {platform.system()}, {torch.backends.cpu.get_cpu_capability()}",
+        "threads": THREADS,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "kernel": kernels.choose("lstm", CPU),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    print(f"{'γ':>4} {'r':>2} {'loss':>7} {'ours':>9} {'nn.LSTM':>9} {'ratio':>6} {'floor':>9}  fastest peer, rounds")
+    cases = []
+    for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
+        row = case(hidden, layers, scored, corpus, options.rounds, options.seconds)
+        cases.append(row)
+        print(
+            f"{hidden:4} {layers:2} {row['loss']:>7} {row['ours_ms']:9.1f} {row['peer_ms']:9.1f} {row['ratio']:6.2f} "
+            f"{row['floor_ms']:9.1f}  {row['peer']}, {row['rounds']} (and {row['disturbed_rounds']} disturbed)",
+            flush=True,
+        )
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps(record | {"cases": cases}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
