@@ -2,7 +2,7 @@
 
 python benchmarks/memorisation.py [--data FOLDER] writes results/bench/memorisation.json. Ten megabytes of this Python's
 standard library, the worst texts there are, and every .txt of the folder; each is measured in a process of its own, one
-thread, from the ids in a file. The last 2,000 tokens (of real text, the worst ones being copies) are held out and looked up.
+thread, from the ids in a file. The last 2,000 tokens are held out and looked up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unroll.corpus import Corpus
 from unroll.suffixes import longest_matches, occurrences, suffix_array
-from unroll.tokens import Ids
 
 RECORD = Path(__file__).parent.parent / "results" / "bench" / "memorisation.json"
 TOKENS = 10_000_000
@@ -57,8 +57,10 @@ def measure(path: str) -> dict[str, float]:
     }
 
 
-def texts(data: Path | None) -> dict[str, Ids]:
+def texts(data: Path | None) -> dict[str, NDArray[np.integer[Any]]]:
     """What is sorted, by name."""
+    from unroll.corpus import Corpus
+
     stdlib = np.asarray(Corpus.open("stdlib", min_count=50).ids)
     # Where the library is smaller, it is taken again from the start: that only makes it harder.
     made = {
@@ -71,14 +73,27 @@ def texts(data: Path | None) -> dict[str, Ids]:
     return made | {path.name: np.asarray(Corpus.open(str(path)).ids) for path in given}
 
 
+def run(*options: str) -> str:
+    """This script in a process of its own; what it printed."""
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, *options]
+    return subprocess.run(command, env=one_thread, capture_output=True, text=True, check=True).stdout
+
+
 def main() -> None:
     """Measure, print and record; or be one of the measured processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="a folder of texts to measure as well")
     parser.add_argument("--ids", help=argparse.SUPPRESS)
+    parser.add_argument("--make", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ids:
         print(json.dumps(measure(options.ids)))
+        return
+    if options.make:
+        for name, ids in texts(options.data).items():
+            np.save(f"{options.make}/{name}.npy", ids)
+            print(name)
         return
     record: dict[str, object] = {
         "sample_tokens": SAMPLE,
@@ -87,13 +102,10 @@ def main() -> None:
         "numpy": np.__version__,
     }
     with tempfile.TemporaryDirectory() as folder:
-        for name, ids in texts(options.data).items():
-            np.save(f"{folder}/ids.npy", ids)
-            command = [sys.executable, __file__, "--ids", f"{folder}/ids.npy"]
-            done = subprocess.run(
-                command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True
-            )
-            record[name] = json.loads(done.stdout)
+        # Not here: a process starts with its parent's peak of memory.
+        names = run("--make", folder, *(["--data", str(options.data)] if options.data else []))
+        for name in names.splitlines():
+            record[name] = json.loads(run("--ids", f"{folder}/{name}.npy"))
             print(name, record[name], flush=True)
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
