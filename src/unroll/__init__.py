@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unroll.evaluation import Perplexity
     from unroll.experiment import PRESETS, Experiment
     from unroll.grids import grid
+    from unroll.memorisation import Memorised, memorised
     from unroll.scheme import SCHEMES, Scheme
     from unroll.sweep import train_all
     from unroll.trained import Run, load, perplexity, sample, score
@@ -40,6 +41,8 @@ _HOMES = {
     "Decoding": "decoding",
     "sample": "trained",
     "score": "trained",
+    "Memorised": "memorisation",
+    "memorised": "memorisation",
     "UnrollError": "errors",
 }
 
@@ -49,6 +52,7 @@ __all__ = [
     "Corpus",
     "Decoding",
     "Experiment",
+    "Memorised",
     "Perplexity",
     "Run",
     "Scheme",
@@ -56,6 +60,7 @@ __all__ = [
     "__version__",
     "grid",
     "load",
+    "memorised",
     "perplexity",
     "sample",
     "score",

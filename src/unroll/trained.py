@@ -48,7 +48,7 @@ class Run:
     def corpus(self) -> Corpus:
         """The corpus it was trained on, if that is still where it was."""
         e = self.experiment
-        advice = f"The corpus of {self.path} is not at hand. Give a text with --corpus, or a --prompt."
+        advice = f"The corpus of {self.path} is not at hand. Bring it back, or give --corpus or --prompt if you can."
         try:
             corpus = Corpus.named(e)
         except CorpusError as error:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli import bench, data, evaluate, sample, sweep, train
+from unroll.cli import bench, data, evaluate, memorised, sample, sweep, train
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -55,6 +55,7 @@ def unroll(
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("sample")(sample.sample)
+app.command("memorised")(memorised.memorised)
 app.command("sweep")(sweep.sweep)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

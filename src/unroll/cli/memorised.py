@@ -1,0 +1,87 @@
+"""`unroll memorised`: what of a text stands in the data that a run was trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unroll.cli.screen import print_json, say, visible, warn
+from unroll.errors import CorpusError
+
+if TYPE_CHECKING:
+    from unroll.memorisation import Memorised
+    from unroll.tokens import Ids
+    from unroll.trained import Run
+
+SHOWN = 400  # characters of a stretch
+
+
+def memorised(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    text: Annotated[str, typer.Argument(help="A file, read as the run's corpus was; or -, for piped text in UTF-8.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """The longest stretch of a text that stands in a run's training data, and how much of it such stretches cover.
+
+    \b
+    unroll sample runs/first --length 2000 | unroll memorised runs/first -
+    unroll memorised runs/first poem.txt --json
+
+    Natural text repeats itself, so the same is told of stretches of the test set that are as long as the text.
+    The run's corpus must be where it was. A line end that ends piped text is left out: `unroll sample` adds one.
+    """
+    from unroll.memorisation import memorised
+    from unroll.trained import load, read_as
+
+    loaded = load(run, "cpu")
+    for note in loaded.notes:
+        warn(note)
+    if text == "-":
+        ids = _piped(loaded)
+    else:
+        read = read_as(loaded, text)
+        ids = loaded.vocabulary.translate(read.ids, read.vocabulary)
+    (found,) = memorised(loaded, [ids], say)
+    if json:
+        print_json(found.facts())
+    else:
+        _show(found)
+
+
+def _piped(run: Run) -> Ids:
+    from unroll.tokens import reads_bytes
+
+    content = typer.get_binary_stream("stdin").read().removesuffix(b"\n")
+    if not content:
+        raise CorpusError("Standard input is empty: pipe a text into `unroll memorised RUN -`, or name a file.")
+    try:
+        return run.vocabulary.encode(
+            content.decode("utf-8", "surrogateescape" if reads_bytes(run.vocabulary.kind) else "strict")
+        )
+    except UnicodeDecodeError as error:
+        byte = content[error.start]
+        raise CorpusError(
+            f"Standard input is not utf-8: byte 0x{byte:02X} at offset {error.start:,}. "
+            "Name the file instead, which is read as the run's corpus was."
+        ) from None
+
+
+def _show(found: Memorised) -> None:
+    from unroll.memorisation import COVERED_FROM
+
+    tokens, longest = found.matches.tokens, found.longest
+    typer.echo(f"longest stretch of the {tokens:,} tokens that stands in the training data: {found.matches.longest:,}")
+    if longest:
+        times = "once" if longest.times == 1 else f"{longest.times:,} times"
+        typer.echo(f"from token {longest.at:,} on; in the corpus {times}, first from token {longest.place:,} on:")
+        shown = longest.text if len(longest.text) <= SHOWN else longest.text[:SHOWN] + "…"
+        typer.echo("".join(f"  | {visible(line)}\n" for line in shown.split("\n")), nl=False)
+    test = [matches.longest for matches in found.test]
+    of_several = f" (the middle of {len(test)}: {min(test):,} to {max(test):,})" if len(test) > 1 else ""
+    length = "the same length" if found.test[0].tokens == tokens else f"{found.test[0].tokens:,} tokens, all there is"
+    typer.echo(f"test text of {length}: {found.test_longest:,}{of_several}")
+    typer.echo("\ncovered by matches of at least" + "".join(f"{least:>10}" for least in COVERED_FROM) + " tokens")
+    for name, covered in (("this text", found.matches.covered), ("test text", found.test_covered)):
+        typer.echo(f"{name:<30}" + "".join(f"{covered(least):>10.1%}" for least in COVERED_FROM))

@@ -1,0 +1,187 @@
+"""What a sample copies: its longest stretch that stands in the training data, and how much of it such stretches cover.
+
+Natural text repeats itself, so every answer comes with the same figures for held-out text: the test set, cut into
+stretches as long as the sample. What counts is how far the two are apart.
+
+The training data is the train set as the run read it: one sequence, rotated by the split. Its suffixes are sorted once;
+those of a larger corpus are kept in the cache, 4 bytes a token, and made again where they are missing or damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unroll import durable
+from unroll.cache import cache_folder
+from unroll.errors import SaveError, SymbolError
+from unroll.suffixes import Order, longest_matches, occurrences, suffix_array
+from unroll.tokens import Ids
+from unroll.trained import Run
+
+COVERED_FROM = (20, 50, 100)  # tokens: the matches whose share of a text is told
+CACHED_FROM = 1 << 20  # tokens: fewer are sorted in less time than it takes to notice
+DIGEST = 32  # bytes of a SHA-256, which stands before the order in its file
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """For each place of a text, the length of the longest stretch that begins there and stands in the training data."""
+
+    lengths: NDArray[np.int64]
+
+    @property
+    def tokens(self) -> int:
+        """Of the text."""
+        return len(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest match."""
+        return int(self.lengths.max(initial=0))
+
+    def covered(self, least: int) -> float:
+        """The share of the text's tokens that lie inside a match of at least so many tokens."""
+        starts = np.flatnonzero(self.lengths >= least)
+        steps = np.zeros(self.tokens + 1, np.int64)
+        np.add.at(steps, starts, 1)
+        np.add.at(steps, starts + self.lengths[starts], -1)
+        return float(np.mean(np.cumsum(steps)[:-1] > 0))
+
+    def part(self, begin: int, end: int) -> Matches:
+        """The matches of a part of the text, taken by itself."""
+        return Matches(np.minimum(self.lengths[begin:end], np.arange(end - begin, 0, -1)))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a sample that stands in the training data."""
+
+    text: str
+    tokens: tuple[int, ...]
+    at: int  # the token of the sample that it begins with, from 0
+    place: int  # where it stands first in the corpus: a token, from 0
+    times: int  # how often it stands in the training data
+
+
+@dataclass(frozen=True, eq=False)
+class Memorised:
+    """What a sample has of the training data, and what as much held-out text has of it."""
+
+    matches: Matches
+    longest: Stretch | None  # None where no token of the sample occurs in the training data
+    test: tuple[Matches, ...]  # of stretches of the test set as long as the sample, or of all of it if that is shorter
+
+    @property
+    def test_longest(self) -> int:
+        """The longest match of held-out text of the same length: the middle one of the stretches."""
+        return sorted(matches.longest for matches in self.test)[len(self.test) // 2]
+
+    def test_covered(self, least: int) -> float:
+        """The share of held-out text that lies inside a match of at least so many tokens."""
+        return sum(matches.covered(least) for matches in self.test) / len(self.test)
+
+    def facts(self) -> dict[str, Any]:
+        """The same for a program to read."""
+        longest, found = self.longest, [matches.longest for matches in self.test]
+        return {
+            "tokens": self.matches.tokens,
+            "longest": self.matches.longest,
+            "stretch": longest and {"text": longest.text, "tokens": list(longest.tokens)},
+            "at": longest and longest.at,
+            "place": longest and longest.place,
+            "times": longest.times if longest else 0,
+            "covered": {str(least): self.matches.covered(least) for least in COVERED_FROM},
+            "lengths": self.matches.lengths.tolist(),
+            "test": {
+                "tokens": self.test[0].tokens,
+                "stretches": len(self.test),
+                "longest": self.test_longest,
+                "range": [min(found), max(found)],
+                "covered": {str(least): self.test_covered(least) for least in COVERED_FROM},
+            },
+        }
+
+
+def memorised(
+    run: Run, samples: Sequence[str | Ids], say: Callable[[str], None] = lambda message: None
+) -> list[Memorised]:
+    """For each sample, a text or its token ids, what of it stands in the data that the run was trained on.
+
+    Sorting ten million tokens takes some seconds, once for each corpus and split; `say` is told before it begins.
+    """
+    texts = [run.vocabulary.encode(s) if isinstance(s, str) else np.asarray(s) for s in samples]
+    for number, ids in enumerate(texts):
+        if not len(ids):
+            raise SymbolError(f"A text to look up needs at least 1 token. Sample {number} has none.")
+    corpus, seed = run.corpus, run.experiment.split_seed
+    train, split = corpus.train_ids(seed), corpus.split(seed)
+    order = _order(train, say)
+    test = Matches(longest_matches(train, order, corpus.test_ids(seed)))
+
+    def longest_stretch(ids: Ids, matches: Matches) -> Stretch | None:
+        if not matches.longest:
+            return None
+        at = int(matches.lengths.argmax())
+        stretch = ids[at : at + matches.longest]
+        places = occurrences(train, order, stretch)
+        first = ((places.astype(np.int64) + split.offset) % corpus.tokens).min()
+        return Stretch(run.vocabulary.decode(stretch), tuple(stretch.tolist()), at, int(first), len(places))
+
+    found = []
+    for ids in texts:
+        matches = Matches(longest_matches(train, order, ids))
+        size = min(len(ids), test.tokens)
+        held_out = tuple(test.part(a, a + size) for a in range(0, test.tokens - size + 1, size))
+        found.append(Memorised(matches, longest_stretch(ids, matches), held_out))
+    return found
+
+
+def _order(train: Ids, say: Callable[[str], None]) -> Order:
+    """The sorted suffixes; those of many tokens from the cache, which is keyed by the tokens themselves."""
+    if len(train) < CACHED_FROM:
+        return suffix_array(train)
+    key = hashlib.sha256(train.dtype.str.encode())
+    key.update(train.data)
+    path = cache_folder() / "suffixes" / f"{key.hexdigest()[:40]}.int32"
+    kept = _kept(path, len(train))
+    if kept is not None:
+        return kept
+    say(f"Sorting the {len(train):,} tokens of the training data, once; the result goes to {path.parent}.")
+    order = suffix_array(train)
+    _keep(path, order)
+    return order
+
+
+def _kept(path: Path, tokens: int) -> Order | None:
+    """The order in a file, mapped into memory; None where it is missing or damaged."""
+    try:
+        if path.stat().st_size != DIGEST + 4 * tokens:
+            return None
+        with path.open("rb") as file:
+            digest = file.read(DIGEST)
+        order = np.memmap(path, np.int32, "r", DIGEST)
+    except (OSError, ValueError):
+        return None
+    return order if hashlib.sha256(order.data).digest() == digest else None
+
+
+def _keep(path: Path, order: Order) -> None:
+    # A name of its own until it is whole: another process may be keeping the same order.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.write(temporary, hashlib.sha256(order.data).digest() + order.tobytes())
+        os.replace(temporary, path)
+    except (OSError, SaveError) as error:
+        raise SaveError(
+            f"Could not keep the sorted training data in {path.parent}: {error}. "
+            "Choose another folder with the environment variable UNROLL_CACHE."
+        ) from None
