@@ -200,3 +200,17 @@ def test_a_train_set_too_small_for_its_rows_is_refused_with_the_numbers() -> Non
     ):
         Schedule(tiny(rows=4, k2=9), 35)
     assert Schedule(tiny(rows=4, k2=9), 37).batches_an_epoch == 1, "what the message asks for is enough"
+
+
+@given(
+    st.integers(0, 400),
+    st.integers(1, 40),
+    st.sampled_from([{}, {"rotation": "continue"}, {"shuffle": True}, {"state": "carried", "reset": 0.3}]),
+)
+def test_a_stretch_of_batches_is_each_of_them(first: int, count: int, settings: dict[str, Any]) -> None:
+    schedule = Schedule(tiny(**settings), 270)
+    places, resets = schedule.places(first, count), schedule.all_resets(first, count)
+    assert places.shape == resets.shape == (count, 3)
+    for n in range(count):
+        np.testing.assert_array_equal(places[n], schedule.starts(first + n) + schedule.rotation(first + n))
+        np.testing.assert_array_equal(resets[n], schedule.resets(first + n))

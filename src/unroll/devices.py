@@ -22,7 +22,9 @@ def resolve(experiment: Experiment) -> Experiment:
     reason = precisions.why_not(experiment.precision, find(device))
     if reason:
         raise ConfigurationError(f"{reason[0].upper()}{reason[1:]}. Choose another --precision or --device.")
-    kernel = kernels.choose(outline(experiment), find(device)) if experiment.kernel == "auto" else experiment.kernel
+    network, where = outline(experiment), find(device)
+    kernel = kernels.choose(network, where) if experiment.kernel == "auto" else experiment.kernel
+    kernels.require(kernel, network, where)
     return replace(
         experiment,
         device=device,
