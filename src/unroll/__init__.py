@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from unroll.evaluation import Perplexity
     from unroll.experiment import PRESETS, Experiment
     from unroll.grids import grid
+    from unroll.sampling import Request, Sample, Token, sample, sample_all, stream
     from unroll.scheme import SCHEMES, Scheme
     from unroll.sweep import train_all
-    from unroll.trained import Run, load, perplexity, sample, score
+    from unroll.trained import Run, load, perplexity, score
     from unroll.training import train, train_fleet
 
 _HOMES = {
@@ -38,7 +39,12 @@ _HOMES = {
     "Perplexity": "evaluation",
     "perplexity": "trained",
     "Decoding": "decoding",
-    "sample": "trained",
+    "Request": "sampling",
+    "Sample": "sampling",
+    "Token": "sampling",
+    "sample": "sampling",
+    "sample_all": "sampling",
+    "stream": "sampling",
     "score": "trained",
     "UnrollError": "errors",
 }
@@ -50,15 +56,20 @@ __all__ = [
     "Decoding",
     "Experiment",
     "Perplexity",
+    "Request",
     "Run",
+    "Sample",
     "Scheme",
+    "Token",
     "UnrollError",
     "__version__",
     "grid",
     "load",
     "perplexity",
     "sample",
+    "sample_all",
     "score",
+    "stream",
     "train",
     "train_all",
     "train_fleet",
