@@ -21,59 +21,70 @@ if TYPE_CHECKING:
     from unroll.trained import Run
 
 GAP = " │ "
-NARROWEST = 20  # cells of a column: below that, blocks are easier to read
+TAB = 4
+NARROWEST = 24  # cells of a column: below that, blocks are easier to read
 
 
-class _Column:
-    """One procedure's text, cut into lines of a width, and the time that drawing it took."""
+class Wrapped:
+    """Text that grows, as lines of at most so many cells: broken after a space, or within a word longer than a line."""
 
-    def __init__(self, run: Run, settings: Settings, procedure: str, width: int) -> None:
-        from unroll.sampling import requested, stream_all
+    def __init__(self, width: int) -> None:
+        self._width, self.rest = width, ""  # what more may be added to
 
-        settings = replace(settings, sample=procedure)
-        self.procedure, self._width = procedure, width
-        self._tokens = (token for _, token in stream_all(run, requested(run, settings), procedure))
-        self._open = ""  # the line that more may be added to
-        self.drawn: list[Token] = []
-        self.seconds = 0.0
-
-    def lines(self) -> Iterator[list[str]]:
-        """After each token, the lines that it finished; at the end, the last."""
-        while (token := self._next()) is not None:
-            self.drawn.append(token)
-            yield list(self._wrapped(visible(token.text).expandtabs(4)))
-        yield [self._open]
-
-    def speed(self) -> str:
-        """Tokens a second, prompt included."""
-        return f"{self.procedure}: {len(self.drawn) / max(self.seconds, 1e-9):,.0f} tokens a second"
-
-    def _next(self) -> Token | None:
-        began = time.perf_counter()
-        token = next(self._tokens, None)
-        self.seconds += time.perf_counter() - began
-        return token
-
-    def _wrapped(self, text: str) -> Iterator[str]:
+    def add(self, text: str) -> Iterator[str]:
+        """The lines that this finishes."""
         from rich.cells import cell_len
 
         for character in text:
             if character == "\n":
-                yield self._open
-                self._open = ""
+                yield self.rest
+                self.rest = ""
                 continue
-            self._open += character
-            if cell_len(self._open) > self._width:
-                # After the last space, or within a word that is longer than a line.
-                cut = self._open.rfind(" ") + 1 or len(self._open) - 1
-                yield self._open[:cut]
-                self._open = self._open[cut:]
+            self.rest += " " * (TAB - len(self.rest) % TAB) if character == "\t" else character
+            if cell_len(self.rest) > self._width:
+                cut = self.rest.rstrip().rfind(" ") + 1 or len(self.rest) - 1
+                yield self.rest[:cut]
+                self.rest = self.rest[cut:]
+
+
+class _Column:
+    """One procedure's text in lines, and the time that drawing it took."""
+
+    def __init__(self, run: Run, settings: Settings, procedure: str, width: int) -> None:
+        from unroll.sampling import requested, stream_all
+
+        self.procedure, self._text = procedure, Wrapped(width)
+        requests = requested(run, replace(settings, sample=procedure))
+        self._tokens = (token for _, token in stream_all(run, requests, procedure))
+        self._drawn, self._seconds = 0, 0.0
+
+    def lines(self) -> Iterator[list[str]]:
+        """After each token, the lines that it finished; at the end, the last."""
+        while (token := self._next()) is not None:
+            self._drawn += 1
+            yield list(self._text.add(visible(token.text)))
+        yield [self._text.rest]
+
+    def speed(self) -> str:
+        """Tokens a second, prompt included."""
+        return f"{self._drawn / max(self._seconds, 1e-9):,.0f} tokens a second"
+
+    def _next(self) -> Token | None:
+        began = time.perf_counter()
+        token = next(self._tokens, None)
+        self._seconds += time.perf_counter() - began
+        return token
+
+
+def on_a_terminal() -> bool:
+    """Whether somebody is looking."""
+    return sys.stdout.isatty()
 
 
 def show(run: Run, settings: Settings, json: bool) -> None:
     """Columns on a terminal that is wide enough, else one block after the other."""
     width = (shutil.get_terminal_size().columns - len(GAP)) // 2
-    if json or not sys.stdout.isatty() or width < NARROWEST:
+    if json or not on_a_terminal() or width < NARROWEST:
         _blocks(run, settings, json)
         return
     left, right = (_Column(run, settings, procedure, width) for procedure in PROCEDURES)

@@ -21,7 +21,7 @@ class Weights:
     """The parameters of one run as steps want them, and the tile sizes that may be mixed for them."""
 
     def __init__(self, model: Model) -> None:
-        own = {name: value.detach()[0].contiguous() for name, value in model.parameters.items()}
+        own = {name: value.detach()[0].clone() for name, value in model.parameters.items()}
         self.dtype, self.symbols = model.dtype, model.vocabularies[0]
         self.layers = [HostLayer.of(model.cell, layer, n == 0) for n, layer in enumerate(model.network.layers)]
         self.first = [[s[0, 0].numpy().copy() for s in state] for state in model.first_state(1)]
