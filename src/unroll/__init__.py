@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from unroll.experiment import PRESETS, Experiment
     from unroll.grids import grid
     from unroll.memorisation import Memorised, memorised
+    from unroll.sampling import Request, Sample, Token, sample, sample_all, stream
     from unroll.scheme import SCHEMES, Scheme
     from unroll.sweep import train_all
-    from unroll.trained import Run, load, perplexity, sample, score
+    from unroll.trained import Run, load, perplexity, score
     from unroll.training import train, train_fleet
 
 _HOMES = {
@@ -39,7 +40,12 @@ _HOMES = {
     "Perplexity": "evaluation",
     "perplexity": "trained",
     "Decoding": "decoding",
-    "sample": "trained",
+    "Request": "sampling",
+    "Sample": "sampling",
+    "Token": "sampling",
+    "sample": "sampling",
+    "sample_all": "sampling",
+    "stream": "sampling",
     "score": "trained",
     "Memorised": "memorisation",
     "memorised": "memorisation",
@@ -54,8 +60,11 @@ __all__ = [
     "Experiment",
     "Memorised",
     "Perplexity",
+    "Request",
     "Run",
+    "Sample",
     "Scheme",
+    "Token",
     "UnrollError",
     "__version__",
     "grid",
@@ -63,7 +72,9 @@ __all__ = [
     "memorised",
     "perplexity",
     "sample",
+    "sample_all",
     "score",
+    "stream",
     "train",
     "train_all",
     "train_fleet",

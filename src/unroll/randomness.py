@@ -55,7 +55,22 @@ def words(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.int64]:
 def uniform(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.float64]:
     """Uniform in [0, 1), with 53 random bits each."""
     pairs = words(seed, purpose, batch, 2 * count).reshape(-1, 2)
-    return ((pairs[:, 0] >> 5) * 67108864.0 + (pairs[:, 1] >> 6)) / 9007199254740992.0
+    return _unit_interval(pairs[:, 0], pairs[:, 1])
+
+
+def _unit_interval(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
+    """53 of the bits of two words as a number in [0, 1)."""
+    return ((first >> 5) * 67108864.0 + (second >> 6)) / 9007199254740992.0
+
+
+def first_uniforms(seed: int, purpose: str, first_batch: int, count: int) -> NDArray[np.float64]:
+    """uniform(seed, purpose, batch, 1) of `count` batches in a row, at a fraction of the cost of asking for each."""
+    batches = np.arange(first_batch, first_batch + count, dtype=np.int64)
+    other = np.full(1, purpose_word(purpose), np.int64)
+    low, high = seed_words(seed)
+    counter = (np.zeros(1, np.int64), batches & WORD, other, batches >> 32)
+    first, second, _, _ = philox(counter, (np.full(1, low, np.int64), np.full(1, high, np.int64)))
+    return _unit_interval(first, second)
 
 
 def normal(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.float64]:

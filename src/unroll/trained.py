@@ -1,9 +1,8 @@
-"""What one does with a run: load it, score a text with it, draw from it."""
+"""What one does with a run: load it, measure its perplexity, score a text with it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from unroll import cells, devices, kernels, midi, plugins, precisions, randomness
+from unroll import cells, devices, kernels, plugins, precisions
 from unroll.corpus import Corpus
-from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
 from unroll.evaluation import Perplexity, perplexities, token_nll
-from unroll.experiment import SEEDS, Experiment
-from unroll.generation import generate
+from unroll.experiment import Experiment
 from unroll.initialisation import parameter_shapes
 from unroll.kernels import States
 from unroll.model import Model
@@ -56,17 +53,6 @@ class Run:
         if corpus.sha256 != e.sha256:
             raise RunError(f"{advice} ({e.corpus} holds another text now.)")
         return corpus
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A drawn text."""
-
-    text: str
-    tokens: list[int]
-    logprobs: list[float]
-    procedure: str
-    seed: int
 
 
 def load(path: str | Path, device: str = "auto") -> Run:
@@ -181,65 +167,3 @@ def score(run: Run, text: str, sample: str | None = None) -> list[float]:
         (whole,) = token_nll(run.model, [ids], k2, procedure)
         pieces.append(whole[1:])
     return [-float(x) for x in torch.cat(pieces)[:, 0]]
-
-
-def sample(
-    run: Run,
-    prompt: str | None = None,
-    length: int = 500,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int = 0,
-    sample: str | None = None,
-) -> Sample:
-    """Draw `length` tokens after a prompt; the same seed gives the same text."""
-    decoding = Decoding(temperature, top_k, top_p)
-    drawn = list(stream(run, prompt, length, decoding, seed, sample))
-    ids, logprobs = [i for i, _ in drawn], [p for _, p in drawn]
-    procedure = sample or run.experiment.scheme.sample
-    return Sample(run.vocabulary.decode(np.array(ids, np.int64)), ids, logprobs, procedure, seed)
-
-
-def stream(
-    run: Run, prompt: str | None, length: int, decoding: Decoding, seed: int = 0, sample: str | None = None
-) -> Iterator[tuple[int, float]]:
-    """The same, a token at a time: its id and its log-probability."""
-    problems = []
-    if length < 1:
-        problems.append(f"length must be at least 1. Got {length}.")
-    if not 0 <= seed < SEEDS:
-        problems.append(f"seed must be between 0 and 2^63 − 1. Got {seed}.")
-    procedure = sample or run.experiment.scheme.sample
-    problems += filter(None, [plugins.problem("unroll.samplers", procedure, "sample")])
-    if prompt == "":
-        problems.append("The prompt is empty. Leave --prompt out to start from a stretch of the test set.")
-    if problems:
-        raise ConfigurationError(*problems)
-    ids = seed_sequence(run, seed) if prompt is None else prompt_ids(run, prompt)
-    prompts_BN = torch.from_numpy(ids.astype(np.int64)).to(run.model.device).unsqueeze(0)
-    drawing = generate(run.model, prompts_BN, run.experiment.scheme.k2, procedure, decoding, [seed])
-    for drawn, _ in zip(drawing, range(length), strict=False):
-        (token,), (logprob,) = drawn.ids, drawn.logprobs
-        if not math.isfinite(logprob):
-            raise RunError("The model gives no finite probabilities: its weights have diverged. Choose another run.")
-        yield token, logprob
-
-
-def prompt_ids(run: Run, prompt: str) -> np.ndarray[Any, Any]:
-    """A prompt's ids; notes may be given by name (C4 E4 G4), by number, or as a MIDI file."""
-    if run.vocabulary.kind == "words" and f" {prompt.split(' ')[0]}" in run.vocabulary.symbols:
-        # A word has the space before it: at the start of a prompt it is meant as it stands inside a text.
-        return run.vocabulary.encode(f" {prompt}")
-    if run.vocabulary.kind != "notes":
-        return run.vocabulary.encode(prompt)
-    is_file = prompt.lower().endswith(midi.SUFFIXES) and Path(prompt).is_file()
-    pitches = midi.read_notes(prompt) if is_file else midi.parse_notes(prompt)
-    return run.vocabulary.encode(" ".join(str(pitch) for pitch in pitches))
-
-
-def seed_sequence(run: Run, seed: int) -> np.ndarray[Any, Any]:
-    """k2 tokens of the test set at a seeded offset, as the paper bootstraps its samples."""
-    test, k2 = run.corpus.test_ids(run.experiment.split_seed), run.experiment.scheme.k2
-    offset = randomness.below(seed, "seed sequence", 0, len(test) - k2 + 1)
-    return test[offset : offset + k2]

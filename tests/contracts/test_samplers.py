@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -14,7 +13,7 @@ from helpers import CELL_VARIANTS, check_close, every_cell, every_plugin, random
 from unroll import plugins, samplers
 from unroll.decoding import Decoding
 from unroll.evaluation import token_nll
-from unroll.generation import generate
+from unroll.generation import Stream, generate
 from unroll.model import Model
 from unroll.samplers import windowed
 
@@ -50,8 +49,8 @@ def drawn(
     name: str, model: Model, prompts: torch.Tensor, decoding: Decoding, seeds: Sequence[int], n: int
 ) -> list[list[int]]:
     """n tokens, each a list over rows."""
-    tokens = generate(model, prompts, K2, name, decoding, list(seeds))
-    return [step.ids for step in itertools.islice(tokens, n)]
+    streams = [Stream(prompt.numpy(), n, decoding, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+    return [step.ids for step in generate(model, streams, K2, name)]
 
 
 @every_cell
@@ -144,7 +143,7 @@ def test_a_row_depends_on_its_own_prompt_and_seed_alone(name: str) -> None:
 @every_plugin("samplers")
 def test_the_log_probability_of_a_drawn_token_is_perplexitys(name: str) -> None:
     model, prompts = one_model(), random_ids(1, K2)
-    steps = list(itertools.islice(generate(model, prompts, K2, name, DRAWN, [3]), 20))
+    steps = list(generate(model, [Stream(prompts[0].numpy(), 20, DRAWN, 3)], K2, name))
     text = torch.cat((prompts[0], torch.tensor([step.ids[0] for step in steps])))
     (nll,) = token_nll(model, [text], K2, name)
     check_close(-np.array([step.logprobs[0] for step in steps]), nll[:, 0], 1e-12)

@@ -148,18 +148,15 @@ class _Panel:
     def _draw(self, event: Evaluated) -> str:
         """A line of what the model would write now, under the scheme's own procedure."""
         import numpy as np
-        import torch
 
         from unroll.decoding import Decoding
-        from unroll.generation import generate
+        from unroll.generation import Stream, generate
 
         experiment = event.learner.experiments[0]
-        test = self.corpus.test_ids(experiment.split_seed)[: experiment.scheme.k2]
+        k2 = experiment.scheme.k2
+        prompt = self.corpus.test_ids(experiment.split_seed)[:k2].astype(np.int64)
+        stream = Stream(prompt, SAMPLE_TOKENS, Decoding(0.7), experiment.seed)
         model = event.learner.model.runs([0])
-        prompt = torch.from_numpy(test.astype("int64")).to(model.device).unsqueeze(0)
-        drawing = generate(
-            model, prompt, experiment.scheme.k2, experiment.scheme.sample, Decoding(0.7), [experiment.seed]
-        )
-        ids = [drawn.ids[0] for drawn, _ in zip(drawing, range(SAMPLE_TOKENS), strict=False)]
+        ids = [drawn.ids[0] for drawn in generate(model, [stream], k2, experiment.scheme.sample)]
         text = self.corpus.vocabulary.decode(np.array(ids))
         return "".join(c if c.isprintable() else "·" for c in text)

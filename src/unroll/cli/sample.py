@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.cli.options import option
 from unroll.cli.screen import print_json, say, visible, warn
-from unroll.errors import ConfigurationError
+from unroll.errors import InputError
 
 if TYPE_CHECKING:
-    from unroll.tokens import Ids
+    from unroll.controls import Settings
+    from unroll.sampling import Sample
     from unroll.trained import Run
 
 
 def sample(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    prompt: Annotated[
-        str | None, typer.Option(help="What to go on from [k2 tokens of the test set].", show_default=False)
-    ] = None,
+    prompt: Annotated[str | None, option("What to go on from [k2 tokens of the test set].")] = None,
+    prompt_file: Annotated[Path | None, option("The same, from a file.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to draw.")] = 500,
-    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder; 0 is argmax.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Only the k likeliest tokens.", show_default=False)] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Only the likeliest tokens that reach p together.", show_default=False)
-    ] = None,
+    n: Annotated[int, typer.Option("--n", "-n", help="Texts to draw; the seed of each is one above the last's.")] = 1,
+    temperature: Annotated[float | None, option("Below 1 safer, above 1 wilder; 0 is argmax [1].")] = None,
+    top_k: Annotated[int | None, option("Only the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, option("Only the likeliest tokens that reach p together.")] = None,
+    min_p: Annotated[float | None, option("Only tokens at least p times as likely as the likeliest.")] = None,
+    beams: Annotated[int | None, option("Search for the likeliest text with so many beams; draw nothing.")] = None,
+    stop: Annotated[list[str] | None, option("End the text before this; again for more.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
-    sample: Annotated[
-        str | None, typer.Option(help="windowed or progressive [the scheme's own].", show_default=False)
-    ] = None,
+    sample: Annotated[str | None, option("windowed or progressive [the scheme's own].")] = None,
+    side_by_side: Annotated[
+        bool, typer.Option("--side-by-side", help="Both procedures from one prompt and seed, in two columns.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(help="Write to this file; a run of notes writes music to a .mid.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, option("Write to this file; a run of notes writes music to a .mid.")] = None,
     tempo: Annotated[float, typer.Option(help="Of music: beats a minute.")] = 100.0,
     note_length: Annotated[float, typer.Option(help="Of music: beats a note.")] = 0.5,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -44,51 +47,147 @@ def sample(
 
     \b
     unroll sample runs/first --prompt "def main" --length 200 --temperature 0.7
-    unroll sample runs/first --sample progressive --seed 7
+    unroll sample runs/first --sample progressive --seed 7 --n 3 --stop "\\n\\n"
+    unroll sample runs/first --prompt "class " --side-by-side
     unroll sample runs/bach --prompt "C4 E4 G4" --out tune.mid --tempo 90
 
     Windowed: every token from the k2 before it, as robust as it gets. Progressive: the state runs on; faster.
+    Controls apply in the order temperature, top-k, top-p, min-p. In --stop, \\n is a line's end and \\t a tab.
     """
-    import numpy as np
+    from unroll.cli import side_by_side as columns
+    from unroll.controls import Settings
+    from unroll.sampling import answer, requested
+    from unroll.trained import load
 
-    from unroll.decoding import Decoding
-    from unroll.trained import load, prompt_ids, stream
-
-    decoding = Decoding(temperature, top_k, top_p)
-    if out and out.exists():
-        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
-    if out and not out.absolute().parent.is_dir():
-        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    problems = _problems(prompt, prompt_file, out, n, side_by_side, sample, beams)
     loaded = load(run, device)
     if out and _is_music(out) and loaded.vocabulary.kind != "notes":
-        raise ConfigurationError(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
-    for note in loaded.notes:
-        warn(note)
-    own = loaded.experiment.scheme.sample
-    procedure = sample or own
-    if procedure != own:
-        warn(f"sampled {procedure}; this run's scheme is sampled {own}.")
-    drawing = stream(loaded, prompt, length, decoding, seed, procedure)
-    if json or out:
-        drawn = list(drawing)
-        ids = np.array([token for token, _ in drawn])
-        if out:
-            _write(loaded, ids, out, tempo, note_length)
-            say(f"{len(ids):,} tokens into {out}")
-        if json:
-            facts = {"tokens": ids.tolist(), "logprobs": [p for _, p in drawn], "procedure": procedure, "seed": seed}
-            print_json({"samples": [{"text": loaded.vocabulary.decode(ids), **facts}]})
-        return
-    before: list[int] = []
-    if prompt and sys.stdout.isatty():
-        typer.secho(visible(prompt), dim=True, nl=False)
-        before = prompt_ids(loaded, prompt)[-1:].tolist()
+        problems.append(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
+    text, unread = _prompt(loaded, prompt, prompt_file)
+    settings = Settings(
+        text,
+        n,
+        length=length,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        num_beams=beams,
+        seed=seed,
+        stop=[_unescaped(string) for string in stop or []],
+        sample=sample,
+    )
+    requested(loaded, settings, problems + unread)
+    _tell(loaded, sample, side_by_side)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` has seen enough: end as other commands do
-    for text in loaded.vocabulary.written((token for token, _ in drawing), before):
-        typer.echo(visible(text), nl=False)
-        sys.stdout.flush()
-    typer.echo()
+    if side_by_side:
+        columns.show(loaded, settings, json)
+    elif json or out or beams is not None:
+        hand_over(loaded, answer(loaded, settings), out, json, tempo, note_length)
+    else:
+        _stream(loaded, settings)
+
+
+def hand_over(
+    run: Run, samples: list[Sample], out: Path | None, json: bool, tempo: float = 100.0, note_length: float = 0.5
+) -> None:
+    """Finished texts: into a file, as JSON, or on the screen."""
+    if out:
+        _write(run, samples, out, tempo, note_length)
+        say(f"{sum(len(s.tokens) for s in samples):,} tokens into {out}")
+    if json:
+        print_json({"samples": [asdict(s) for s in samples]})
+    elif not out:
+        for place, found in enumerate(samples):
+            _head(found.seed if len({s.seed for s in samples}) > 1 else place + 1, len(samples))
+            typer.echo(visible(found.text))
+
+
+def _stream(run: Run, settings: Settings) -> None:
+    """Texts one under the other: the first that is not finished is shown as it is drawn, later ones wait for it."""
+    from unroll.prompts import prompt_ids
+    from unroll.sampling import requested, stream_all
+
+    requests, before = requested(run, settings), list[int]()
+    if settings.prompt and len(requests) == 1 and sys.stdout.isatty():
+        typer.secho(visible(settings.prompt), dim=True, nl=False)
+        before = prompt_ids(run, settings.prompt)[-1:].tolist()
+    _head(requests[0].seed, len(requests))
+    texts, ended, current = [""] * len(requests), set[int](), 0
+    for place, token in stream_all(run, requests, settings.sample, before):
+        texts[place] += token.text
+        if place == current:
+            _show(token.text)
+        if token.last:
+            ended.add(place)
+        while current in ended:
+            typer.echo()
+            current += 1
+            if current < len(requests):
+                _head(requests[current].seed, len(requests))
+                _show(texts[current])
+
+
+def _show(text: str) -> None:
+    typer.echo(visible(text), nl=False)
+    sys.stdout.flush()
+
+
+def _head(seed: int, texts: int) -> None:
+    """A line above each of several texts."""
+    if texts > 1:
+        typer.secho(f"--- {seed}", dim=True)
+
+
+def _problems(
+    prompt: str | None,
+    prompt_file: Path | None,
+    out: Path | None,
+    n: int,
+    side_by_side: bool,
+    sample: str | None,
+    beams: int | None,
+) -> list[str]:
+    """What can be told without the run."""
+    wrong = []
+    if prompt is not None and prompt_file is not None:
+        wrong.append("--prompt and --prompt-file are one thing said twice. Leave one out.")
+    if out and out.exists():
+        wrong.append(f"{out} exists. Choose another file with --out.")
+    if out and not out.absolute().parent.is_dir():
+        wrong.append(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    if side_by_side and (n != 1 or sample is not None or beams is not None or out is not None):
+        wrong.append("--side-by-side draws one text under each procedure: leave out --n, --sample, --beams and --out.")
+    return wrong
+
+
+def _prompt(run: Run, prompt: str | None, path: Path | None) -> tuple[str | None, list[str]]:
+    """The prompt under either option, and why its file cannot be read."""
+    from unroll.prompts import prompt_from
+
+    if path is None:
+        return prompt, []
+    try:
+        return prompt_from(run, path), []
+    except InputError as error:
+        return None, list(error.problems)
+
+
+def _unescaped(stop: str) -> str:
+    """A shell makes it hard to type a line's end."""
+    return stop.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _tell(run: Run, sample: str | None, side_by_side: bool) -> None:
+    """What should be known of this run before its text is read."""
+    for note in run.notes:
+        warn(note)
+    if run.status["state"] == "stopped":
+        warn(f"training stopped early. {run.status.get('reason', '')} These are the weights from before.")
+    own = run.experiment.scheme.sample
+    if sample is not None and sample != own and not side_by_side:
+        warn(f"sampled {sample}; this run's scheme is sampled {own}.")
 
 
 def _is_music(path: Path) -> bool:
@@ -97,12 +196,14 @@ def _is_music(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def _write(run: Run, ids: Ids, out: Path, tempo: float, note_length: float) -> None:
-    """A file that a person can use: text, bytes, or music where notes go to a .mid."""
+def _write(run: Run, samples: list[Sample], out: Path, tempo: float, note_length: float) -> None:
+    """A file that a person can use: text, bytes, or music where notes go to a .mid; several texts under each other."""
     from unroll import durable, midi_out
+    from unroll.tokens import reads_bytes
 
-    if not _is_music(out):
-        durable.write(out, run.vocabulary.render(ids))
+    text = "\n".join(s.text for s in samples)
+    if _is_music(out):
+        pieces = [[int(note) for note in line.split()] for line in text.split("\n") if line.strip()]
+        midi_out.write_midi(pieces, out, tempo, note_length)
         return
-    lines = run.vocabulary.decode(ids).split("\n")
-    midi_out.write_midi([[int(n) for n in line.split()] for line in lines if line.strip()], out, tempo, note_length)
+    durable.write(out, text.encode("utf-8", "surrogateescape" if reads_bytes(run.vocabulary.kind) else "surrogatepass"))

@@ -2,7 +2,7 @@
 
     apply(logits_BV, value)   -> logits_BV, −inf where a token is ruled out
 
-Controls apply in the order temperature, top-k, top-p; then one token a row is drawn.
+Controls apply in the order temperature, top-k, top-p, min-p; then one token a row is drawn.
 
 Shapes: B rows, V vocabulary.
 """
@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from unroll import plugins
 from unroll.errors import ConfigurationError
+
+if TYPE_CHECKING:  # an option can be refused without torch
+    from torch import Tensor
+
+ORDER = ("temperature", "top-k", "top-p", "min-p")
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,13 @@ class Decoding:
     """How a token is chosen. Temperature 0 is argmax.
 
     >>> Decoding(temperature=0.5, top_k=10)
-    Decoding(temperature=0.5, top_k=10, top_p=None)
+    Decoding(temperature=0.5, top_k=10, top_p=None, min_p=None)
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
 
     def __post_init__(self) -> None:
         wrong = []
@@ -39,16 +43,25 @@ class Decoding:
             wrong.append(f"top-k must be at least 1. Got {self.top_k}.")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             wrong.append(f"top-p must be above 0 and at most 1. Got {self.top_p}.")
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            wrong.append(f"min-p must be between 0 and 1. Got {self.min_p}.")
         if wrong:
             raise ConfigurationError(*wrong)
 
+    @property
+    def truncates(self) -> bool:
+        """Whether any token may be ruled out, other than by argmax."""
+        return self.temperature > 0 and (self.top_k, self.top_p, self.min_p) != (None, None, None)
+
     def distribution(self, logits_BV: Tensor) -> Tensor:
         """The probabilities that a token is drawn from, in float64."""
+        import torch
+
         logits = logits_BV.double()
         if self.temperature == 0:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(logits).scatter_(-1, best, 1.0)
-        for control in ("temperature", "top-k", "top-p"):
+        for control in ORDER:
             value = getattr(self, control.replace("-", "_"))
             if value is not None:
                 logits = plugins.load("unroll.decoding", control).apply(logits, value)
@@ -57,6 +70,8 @@ class Decoding:
 
 def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """The token in which each row's uniform number falls."""
+    import torch
+
     cumulative = probabilities_BV.cumsum(-1)
     # Scaled by the last sum, which rounding may leave below 1, so that no token of probability 0 is ever drawn.
     place = uniform_B.unsqueeze(-1) * cumulative[:, -1:]

@@ -5,7 +5,8 @@
     decode(ids, symbols)      -> the text that a person reads
 
 and may supply `order(symbol)`, what the vocabulary is sorted by; `render(ids, symbols)`, the bytes of a file, where
-that is more than the text in UTF-8; and `READS_BYTES = True`, where pieces are bytes.
+that is more than the text in UTF-8; `READS_BYTES = True`, where pieces are bytes; and `WRITES_FIELDS = True`, where
+symbols stand with spaces between them.
 
 A `Vocabulary` is the sorted symbols of a corpus. It is stored with the run, so that an id never changes its meaning.
 """
@@ -169,6 +170,11 @@ def load(name: str) -> Kind:
 def reads_bytes(name: str) -> bool:
     """Whether a kind reads bytes rather than text."""
     return bool(getattr(load(name), "READS_BYTES", False))
+
+
+def writes_fields(name: str) -> bool:
+    """Whether a kind's symbols are fields, written with spaces between them."""
+    return bool(getattr(load(name), "WRITES_FIELDS", False))
 
 
 def _piece(text: str, kind: str, symbol: bool = False) -> str | bytes:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unroll.tokens import _fields
 
+WRITES_FIELDS = True
 PATTERN = re.compile(r"[^\s]+|\n")
 
 

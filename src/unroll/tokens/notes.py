@@ -13,6 +13,8 @@ from unroll.tokens import UNKNOWN, _fields
 from unroll.tokens.ids import PATTERN
 from unroll.tokens.ids import decode as decode
 
+WRITES_FIELDS = True
+
 
 def order(symbol: str) -> int:
     """Line end, then from low to high."""

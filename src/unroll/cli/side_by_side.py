@@ -1,0 +1,126 @@
+"""Windowed and progressive from one prompt and one seed, in two columns: a line is shown once both have reached it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import typer
+
+from unroll.cli.screen import print_json, say, visible
+from unroll.samplers import PROCEDURES
+
+if TYPE_CHECKING:
+    from unroll.controls import Settings
+    from unroll.sampling import Token
+    from unroll.trained import Run
+
+GAP = " │ "
+TAB = 4
+NARROWEST = 24  # cells of a column: below that, blocks are easier to read
+
+
+class Wrapped:
+    """Text that grows, as lines of at most so many cells: broken after a space, or within a word longer than a line."""
+
+    def __init__(self, width: int) -> None:
+        self._width, self.rest = width, ""  # what more may be added to
+
+    def add(self, text: str) -> Iterator[str]:
+        """The lines that this finishes."""
+        from rich.cells import cell_len
+
+        for character in text:
+            if character == "\n":
+                yield self.rest
+                self.rest = ""
+                continue
+            self.rest += " " * (TAB - len(self.rest) % TAB) if character == "\t" else character
+            if cell_len(self.rest) > self._width:
+                cut = self.rest.rstrip().rfind(" ") + 1 or len(self.rest) - 1
+                yield self.rest[:cut]
+                self.rest = self.rest[cut:]
+
+
+class _Column:
+    """One procedure's text in lines, and the time that drawing it took."""
+
+    def __init__(self, run: Run, settings: Settings, procedure: str, width: int) -> None:
+        from unroll.sampling import requested, stream_all
+
+        self.procedure, self._text = procedure, Wrapped(width)
+        requests = requested(run, replace(settings, sample=procedure))
+        self._tokens = (token for _, token in stream_all(run, requests, procedure))
+        self._drawn, self._seconds = 0, 0.0
+
+    def lines(self) -> Iterator[list[str]]:
+        """After each token, the lines that it finished; at the end, the last."""
+        while (token := self._next()) is not None:
+            self._drawn += 1
+            yield list(self._text.add(visible(token.text)))
+        yield [self._text.rest]
+
+    def speed(self) -> str:
+        """Tokens a second, prompt included."""
+        return f"{self._drawn / max(self._seconds, 1e-9):,.0f} tokens a second"
+
+    def _next(self) -> Token | None:
+        began = time.perf_counter()
+        token = next(self._tokens, None)
+        self._seconds += time.perf_counter() - began
+        return token
+
+
+def on_a_terminal() -> bool:
+    """Whether somebody is looking."""
+    return sys.stdout.isatty()
+
+
+def show(run: Run, settings: Settings, json: bool) -> None:
+    """Columns on a terminal that is wide enough, else one block after the other."""
+    width = (shutil.get_terminal_size().columns - len(GAP)) // 2
+    if json or not on_a_terminal() or width < NARROWEST:
+        _blocks(run, settings, json)
+        return
+    left, right = (_Column(run, settings, procedure, width) for procedure in PROCEDURES)
+    typer.secho(_row(left.procedure, right.procedure, width), bold=True)
+    waiting: tuple[list[str], list[str]] = ([], [])
+    # A token of each in turn, so that neither column runs ahead for long.
+    for both in zip_longest(left.lines(), right.lines()):
+        for lines, more in zip(waiting, both, strict=True):
+            lines.extend(more or [])
+        while waiting[0] and waiting[1]:
+            typer.echo(_row(waiting[0].pop(0), waiting[1].pop(0), width))
+    for rest in zip_longest(*waiting, fillvalue=""):
+        typer.echo(_row(*rest, width))
+    typer.secho(_row(left.speed(), right.speed(), width), dim=True)
+
+
+def _row(left: str, right: str, width: int) -> str:
+    from rich.cells import set_cell_size
+
+    return set_cell_size(left, width) + GAP + right
+
+
+def _blocks(run: Run, settings: Settings, json: bool) -> None:
+    from dataclasses import asdict
+
+    from unroll.sampling import answer
+
+    samples = []
+    for procedure in PROCEDURES:
+        began = time.perf_counter()
+        (found,) = answer(run, replace(settings, sample=procedure))
+        speed = len(found.tokens) / max(time.perf_counter() - began, 1e-9)
+        samples.append(asdict(found))
+        if not json:
+            typer.echo(f"--- {procedure}")
+            typer.echo(visible(found.text))
+            say(f"{procedure}: {speed:,.0f} tokens a second")
+    if json:
+        print_json({"samples": samples})

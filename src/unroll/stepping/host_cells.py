@@ -1,0 +1,155 @@
+"""One time step of each cell on the CPU, in NumPy, into buffers that are there before the first step.
+
+Gates lie one after the other, not side by side, so that every pass over some of them is a pass over one stretch of
+memory. Sigmoids come first, with weights halved, since 2·σ(a) = tanh(½·a) + 1 and halving is exact: one tanh serves
+all gates of a layer. NumPy's tanh gives an element the same bits wherever it stands in an array.
+
+Shapes: N gates, R rows, I inputs, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unroll import cells
+from unroll.cells import gru, lstm, rnn
+from unroll.kernels import Layer
+from unroll.stepping import Array
+from unroll.stepping.tiles import add_product
+
+Step = Callable[["Work", tuple[Array, ...], Tensor], None]
+
+
+def zeros(*shape: int, dtype: torch.dtype) -> Array:
+    """An array in torch's memory, which is aligned as products like it: how one rounds may depend on that too."""
+    array: Array = torch.zeros(*shape, dtype=dtype).numpy()
+    return array
+
+
+@dataclass(frozen=True)
+class HostLayer:
+    """One layer's parameters, arranged."""
+
+    inputs: Array  # the first layer: x·W_x + b for every symbol [N, V, H]; the others: b [N, 1, H]
+    W_x: Tensor | None  # of the layers above the first [N, I, H]
+    W_h: Tensor  # [N, H, H]
+    peepholes: Array | None  # of o, i, f: [3, 1, H]
+    lasagne: bool
+    step: Step
+
+    @classmethod
+    def of(cls, cell: cells.RecurrentCell, layer: Layer, first: bool) -> HostLayer:
+        """A layer of one run as its step wants it."""
+        step, order, sigmoids = ARRANGED[type(cell)]
+        scale = torch.tensor([0.5] * sigmoids + [1.0] * (len(order) - sigmoids), dtype=layer.b.dtype).view(-1, 1, 1)
+        W_x, W_h, b = (
+            (torch.stack([w.chunk(len(order), dim=-1)[gate] for gate in order]) * scale).contiguous()
+            for w in (layer.W_x.detach()[0], layer.W_h.detach()[0], layer.b.detach())
+        )
+        w_c = layer.extra.get("w_c")
+        peepholes = None if w_c is None else (0.5 * w_c.detach()[0, [2, 0, 1]]).unsqueeze(1).contiguous().numpy()
+        inputs = W_x + b if first else b
+        return cls(inputs.numpy(), None if first else W_x, W_h, peepholes, cell.peepholes == "lasagne", step)
+
+
+class Work:
+    """A layer, and scratch for R rows of it."""
+
+    def __init__(self, layer: HostLayer, rows: int) -> None:
+        N, H, _ = layer.W_h.shape
+        self.layer, dtype = layer, layer.W_h.dtype
+        self.pre, self.product = (zeros(N, rows, H, dtype=dtype) for _ in range(2))
+        self.spare = zeros(rows, H, dtype=dtype)
+        # Written out for every row: NumPy is far slower where one operand is shorter than the others.
+        self.peepholes = None if layer.peepholes is None else np.repeat(layer.peepholes, rows, axis=1)
+        self.half, self.one = (np.array(x, self.pre.dtype) for x in (0.5, 1.0))
+        self._look()
+
+    def _look(self) -> None:
+        """The views that steps use."""
+        self.pre_t, self.product_t = torch.from_numpy(self.pre), torch.from_numpy(self.product)
+        self.gates, self.products = tuple(self.pre), tuple(self.product)
+        self.before_last, self.after_first, self.middle = self.pre[:-1], self.pre[1:], self.pre[1:-1]
+        self.product_before_last, self.product_middle = self.product[:-1], self.product[1:-1]
+
+    def first(self, rows: int) -> Work:
+        """The same scratch, for the first few of its rows."""
+        some: Any = object.__new__(Work)
+        some.layer, some.half, some.one = self.layer, self.half, self.one
+        some.pre, some.product, some.spare = self.pre[:, :rows], self.product[:, :rows], self.spare[:rows]
+        some.peepholes = None if self.peepholes is None else self.peepholes[:, :rows]
+        some._look()
+        return some  # type: ignore[no-any-return]
+
+    def from_below(self, h_t: Tensor) -> None:
+        """x·W_x + b, where x is the h of the layer below."""
+        assert self.layer.W_x is not None  # the first layer has none: it reads symbols
+        self.pre[:] = self.layer.inputs
+        add_product(self.pre_t, h_t, self.layer.W_x)
+
+
+def _lstm(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
+    """Gates o, i, f, c; `pre` holds what the input brings."""
+    h, c = state
+    o, i, f, g = work.gates
+    lasagne = work.layer.lasagne and work.peepholes is not None
+    add_product(work.pre_t, h_t, work.layer.W_h)
+    # Lasagne's output gate sees c after the step, so it comes later than the other two.
+    sums, sigmoids = (work.after_first, work.middle) if lasagne else (work.pre, work.before_last)
+    if work.peepholes is not None:
+        product = work.product_middle if lasagne else work.product_before_last
+        np.multiply(c, work.peepholes[1:] if lasagne else work.peepholes, out=product)
+        np.add(sigmoids, product, out=sigmoids)
+    np.tanh(sums, out=sums)
+    np.add(sigmoids, work.one, out=sigmoids)
+    np.multiply(f, c, out=f)
+    np.multiply(i, g, out=i)
+    np.add(f, i, out=c)
+    np.multiply(c, work.half, out=c)
+    if lasagne and work.peepholes is not None:
+        np.multiply(c, work.peepholes[0], out=work.spare)
+        np.add(o, work.spare, out=o)
+        np.tanh(o, out=o)
+        np.add(o, work.one, out=o)
+    np.tanh(c, out=work.spare)
+    np.multiply(o, work.spare, out=h)
+    np.multiply(h, work.half, out=h)
+
+
+def _gru(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
+    """Gates r, u, c."""
+    (h,) = state
+    r, u, candidate = work.gates
+    h_c = work.products[2]
+    work.product.fill(0)
+    add_product(work.product_t, h_t, work.layer.W_h)
+    np.add(work.before_last, work.product_before_last, out=work.before_last)
+    np.tanh(work.before_last, out=work.before_last)
+    np.add(work.before_last, work.one, out=work.before_last)
+    np.multiply(work.before_last, work.half, out=work.before_last)
+    np.multiply(r, h_c, out=h_c)
+    np.add(candidate, h_c, out=candidate)
+    np.tanh(candidate, out=candidate)
+    np.subtract(candidate, h, out=candidate)
+    np.multiply(candidate, u, out=candidate)
+    np.add(h, candidate, out=h)
+
+
+def _rnn(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
+    (h,) = state
+    add_product(work.pre_t, h_t, work.layer.W_h)
+    np.tanh(work.gates[0], out=h)
+
+
+# Each cell's step, the order of its gates, and how many of those are sigmoids.
+ARRANGED: dict[type, tuple[Step, tuple[int, ...], int]] = {
+    lstm.Cell: (_lstm, (3, 0, 1, 2), 3),
+    gru.Cell: (_gru, (0, 1, 2), 2),
+    rnn.Cell: (_rnn, (0,), 0),
+}

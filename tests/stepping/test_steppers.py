@@ -1,0 +1,128 @@
+"""Every stepper on the CPU gives what the samplers give, and its rows can be begun anew, dropped, moved and copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import every_cell, random_model, tiny
+
+from unroll import cells, stepping
+from unroll.cells import lstm
+from unroll.model import Model
+from unroll.stepping import host, plain
+from unroll.stepping.host import STEPPERS
+
+K2, V = 6, 7
+BOUNDS = {"float64": 1e-12, "float32": 1e-5}
+
+
+def one_model(cell: str = "lstm", peepholes: str = "paper", layers: int = 1, precision: str = "float64") -> Model:
+    return random_model(
+        [tiny(cell=cell, peepholes=peepholes, layers=layers, k2=K2, precision=precision, hidden=9)], [V]
+    )
+
+
+def softmax(logits_BV: np.ndarray) -> np.ndarray:
+    return torch.softmax(torch.from_numpy(logits_BV.astype(np.float64)), -1).numpy()
+
+
+def pair(model: Model, procedure: str, rows: int) -> tuple[stepping.Stepper, stepping.Stepper]:
+    both = stepping.prepare(model, K2, procedure, rows), plain.Rows(model, K2, procedure)
+    assert type(both[0]) is STEPPERS[procedure]
+    for stepper in both:
+        stepper.begin(rows)
+    return both
+
+
+def check_alike(fast: stepping.Stepper, truth: stepping.Stepper, bound: float) -> None:
+    difference = np.abs(softmax(fast.logits()) - softmax(truth.logits())).max()
+    assert difference < bound
+
+
+@every_cell
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("procedure", STEPPERS)
+def test_host_steps_give_the_samplers_probabilities(
+    procedure: str, layers: int, precision: str, cell: str, peepholes: str
+) -> None:
+    fast, truth = pair(one_model(cell, peepholes, layers, precision), procedure, 3)
+    for ids_B in np.random.default_rng(0).integers(V, size=(4 * K2, 3)):
+        fast.read(ids_B)
+        truth.read(ids_B)
+        check_alike(fast, truth, BOUNDS[precision])
+
+
+@pytest.mark.parametrize("procedure", STEPPERS)
+@pytest.mark.parametrize("taken", [[2, 0], [1], [0, 0, 0], [2, 2, 1], [2, 1, 0]], ids=str)
+def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: list[int]) -> None:
+    fast, truth = pair(one_model(layers=2), procedure, 3)
+    generator = np.random.default_rng(1)
+
+    def read(rows: int, times: int) -> None:
+        for ids_B in generator.integers(V, size=(times, rows)):
+            for stepper in (fast, truth):
+                stepper.read(ids_B)
+            check_alike(fast, truth, 1e-12)
+
+    read(3, K2 - 2)
+    for stepper in (fast, truth):
+        stepper.restart([1])
+    read(3, K2 + 3)
+    for stepper in (fast, truth):
+        stepper.take(taken)
+    check_alike(fast, truth, 1e-12)
+    read(len(taken), 2 * K2)
+
+
+@pytest.mark.parametrize("procedure", STEPPERS)
+def test_one_row_may_become_many_and_many_one(procedure: str) -> None:
+    fast, truth = stepping.prepare(one_model(), K2, procedure, 70), plain.Rows(one_model(), K2, procedure)
+    for stepper in (fast, truth):
+        stepper.begin(1)
+        stepper.read(np.array([3]))
+        stepper.take([0] * 70)
+        stepper.read(np.arange(70) % V)
+    check_alike(fast, truth, 1e-12)
+    for stepper in (fast, truth):
+        stepper.take([69])
+        stepper.read(np.array([5]))
+    check_alike(fast, truth, 1e-12)
+
+
+def test_the_model_may_change_afterwards_without_changing_what_was_prepared() -> None:
+    model = one_model()
+    stepper = stepping.prepare(model, K2, "progressive", 1)
+    stepper.begin(1)
+    stepper.read(np.array([1]))
+    before = stepper.logits().copy()
+    for value in model.parameters.values():
+        value.data.fill_(0.5)
+    stepper.begin(1)
+    stepper.read(np.array([1]))
+    assert np.array_equal(stepper.logits(), before)
+
+
+class Stranger(lstm.Cell.__base__):  # type: ignore[misc, name-defined]
+    """A cell from somebody's own file: h′ = tanh(pre_x − pre_h)."""
+
+    GATES, STATES = 1, ("h",)
+
+    def forward(self, pre_x, pre_h, state, extra, clip=cells.unclipped):
+        h = torch.tanh(pre_x - pre_h)
+        return (h,), (h,)
+
+    def backward(self, d_state, saved, extra, clip):
+        raise NotImplementedError
+
+
+def test_a_cell_that_has_no_steps_of_its_own_is_sampled_through_its_forward() -> None:
+    model = one_model("rnn", "off")
+    model.cell = Stranger("off")
+    assert not host.supports(model, "windowed")
+    stepper = stepping.prepare(model, K2, "windowed", 2)
+    assert isinstance(stepper, plain.Rows)
+    stepper.begin(2)
+    stepper.read(np.array([1, 2]))
+    assert stepper.logits().shape == (2, V)
