@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from unroll.experiment import PRESETS, Experiment
     from unroll.grids import grid
     from unroll.scheme import SCHEMES, Scheme
+    from unroll.scoring import Scored, score, surprisals
     from unroll.sweep import train_all
-    from unroll.trained import Run, load, perplexity, sample, score
+    from unroll.trained import Run, load, perplexity, sample
     from unroll.training import train, train_fleet
 
 _HOMES = {
@@ -39,7 +40,9 @@ _HOMES = {
     "perplexity": "trained",
     "Decoding": "decoding",
     "sample": "trained",
-    "score": "trained",
+    "score": "scoring",
+    "surprisals": "scoring",
+    "Scored": "scoring",
     "UnrollError": "errors",
 }
 
@@ -52,6 +55,7 @@ __all__ = [
     "Perplexity",
     "Run",
     "Scheme",
+    "Scored",
     "UnrollError",
     "__version__",
     "grid",
@@ -59,6 +63,7 @@ __all__ = [
     "perplexity",
     "sample",
     "score",
+    "surprisals",
     "train",
     "train_all",
     "train_fleet",

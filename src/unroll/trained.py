@@ -1,4 +1,4 @@
-"""What one does with a run: load it, score a text with it, draw from it."""
+"""What one does with a run: load it, measure its perplexity, draw from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from unroll import cells, devices, kernels, midi, plugins, precisions, randomness
 from unroll.corpus import Corpus
 from unroll.decoding import Decoding
-from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
+from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.evaluation import Perplexity, perplexities, token_nll
 from unroll.experiment import SEEDS, Experiment
 from unroll.generation import generate
@@ -24,6 +24,8 @@ from unroll.kernels import States
 from unroll.model import Model
 from unroll.run import RunFolder
 from unroll.tokens import Vocabulary
+
+DIVERGED = "The model gives no finite probabilities: its weights have diverged. Choose another run."
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def perplexity(
         raise ConfigurationError(
             "--start carried needs a run with a carried state (scheme 4); this one learned its first state."
         )
-    procedure = _procedure(run, sample)
+    procedure = procedure_of(run, sample)
     if start == "carried" and procedure != "progressive":
         raise ConfigurationError(
             "--start carried is for progressive: a window begins at the first state by definition."
@@ -145,7 +147,7 @@ def perplexity(
     return perplexities(nll)
 
 
-def _procedure(run: Run, sample: str | None) -> str:
+def procedure_of(run: Run, sample: str | None) -> str:
     """The procedure asked for, or the scheme's own."""
     procedure = sample or run.experiment.scheme.sample
     wrong = plugins.problem("unroll.samplers", procedure, "sample")
@@ -167,20 +169,6 @@ def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
     if isinstance(corpus, Corpus):
         return corpus
     return Corpus.open(str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii)
-
-
-def score(run: Run, text: str, sample: str | None = None) -> list[float]:
-    """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
-    ids = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64)).to(run.model.device)
-    if len(ids) < 2:
-        raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
-    procedure, k2 = _procedure(run, sample), run.experiment.scheme.k2
-    # While a text is no longer than k2, a window has read it from its beginning: both procedures are one there.
-    pieces = token_nll(run.model, [ids[: k2 + 1]], 1, "progressive")
-    if len(ids) > k2 + 1:
-        (whole,) = token_nll(run.model, [ids], k2, procedure)
-        pieces.append(whole[1:])
-    return [-float(x) for x in torch.cat(pieces)[:, 0]]
 
 
 def sample(
@@ -222,7 +210,7 @@ def stream(
     for drawn, _ in zip(drawing, range(length), strict=False):
         (token,), (logprob,) = drawn.ids, drawn.logprobs
         if not math.isfinite(logprob):
-            raise RunError("The model gives no finite probabilities: its weights have diverged. Choose another run.")
+            raise RunError(DIVERGED)
         yield token, logprob
 
 
