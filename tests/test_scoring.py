@@ -107,6 +107,7 @@ def test_alternatives_are_the_likeliest_tokens_and_all_of_them_make_one(run: Run
         assert list(odds.values()) == sorted(odds.values(), reverse=True)
         assert math.log(odds[token.symbol]) == pytest.approx(token.logprob, abs=1e-9)
         assert short.alternatives == token.alternatives[:3]
+        assert token.alternatives[token.rank - 1].symbol == token.symbol
         assert token.bits == pytest.approx(-math.log2(odds[token.symbol]))
 
 

@@ -9,6 +9,7 @@ Shapes: n tokens of a stretch, N of a text, A alternatives, V vocabulary.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from unroll.tokens import Ids, Vocabulary
 from unroll.trained import DIVERGED, Run, procedure_of
 
 RENDERED = 1 << 16  # tokens whose bytes are counted at a time
+LEVELS = (1, 2, 4, 8)  # bits that divide five levels of surprise: probability 1/2, 1/4, 1/16, 1/256
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,7 @@ class Stretch:
 
     start: int  # where the first of them stands in the text
     nats_n: NDArray[np.float64]
+    rank_n: NDArray[np.int64]  # 1 where it was the likeliest
     likeliest_nA: NDArray[np.int64]
     probabilities_nA: NDArray[np.float64]
 
@@ -48,12 +51,13 @@ class Alternative:
 class Surprisal:
     """A token, its log-probability given what came before it, and the likeliest tokens in its place.
 
-    >>> Surprisal("e", logprob=math.log(1 / 8), alternatives=()).bits
+    >>> Surprisal("e", logprob=math.log(1 / 8), rank=2, alternatives=()).bits
     3.0
     """
 
     symbol: str
     logprob: float  # nats
+    rank: int  # 1 where it was the likeliest of all
     alternatives: tuple[Alternative, ...]  # likeliest first; the token itself may be one of them
 
     @property
@@ -129,9 +133,10 @@ def each(
     next(texts, None)
     for stretch in stretches(run, ids, sample, alternatives):
         others = zip(stretch.likeliest_nA.tolist(), stretch.probabilities_nA.tolist(), strict=True)
-        for nats, (places, odds) in zip(stretch.nats_n.tolist(), others, strict=True):
+        own = zip(stretch.nats_n.tolist(), stretch.rank_n.tolist(), others, strict=True)
+        for nats, rank, (places, odds) in own:
             likeliest = (Alternative(names[i], p) for i, p in zip(places, odds, strict=True))
-            yield Surprisal(next(texts), -nats, tuple(likeliest))
+            yield Surprisal(next(texts), -nats, rank, tuple(likeliest))
 
 
 def stretches(run: Run, ids: Ids, sample: str | None = None, alternatives: int = 0) -> Iterator[Stretch]:
@@ -170,10 +175,11 @@ def _predictions(run: Run, ids_N: Tensor, procedure: str, k2: int) -> Iterator[T
 
 def _looked_at(logits_nV: Tensor, following_N: Tensor, place: int, alternatives: int) -> Stretch:
     targets_n = following_N[: len(logits_nV)]
-    nats_n = evaluation.nll(logits_nV, targets_n)
+    likelier_nV = logits_nV > logits_nV.gather(-1, targets_n.unsqueeze(-1))
     best = torch.topk(logits_nV, alternatives, dim=-1)
     probabilities_nA = torch.exp(best.values - torch.logsumexp(logits_nV, -1, keepdim=True))
-    return Stretch(place, nats_n.cpu().numpy(), best.indices.cpu().numpy(), probabilities_nA.cpu().numpy())
+    found = (evaluation.nll(logits_nV, targets_n), likelier_nV.sum(-1) + 1, best.indices, probabilities_nA)
+    return Stretch(place, *(tensor.cpu().numpy() for tensor in found))
 
 
 def predicted_bytes(vocabulary: Vocabulary, ids: Ids) -> int:
@@ -184,6 +190,15 @@ def predicted_bytes(vocabulary: Vocabulary, ids: Ids) -> int:
         part = ids[begin - 1 : begin + RENDERED]
         total += len(vocabulary.render(part)) - len(vocabulary.render(part[:1]))
     return total
+
+
+def level(bits: float) -> int:
+    """From 0, as good as expected, to 4.
+
+    >>> level(0.3), level(1.0), level(12.0)
+    (0, 1, 4)
+    """
+    return bisect_right(LEVELS, bits)
 
 
 def legible(vocabulary: Vocabulary, ids: Ids) -> Iterator[str]:
