@@ -89,13 +89,15 @@ def _parts(heading: Mapping[str, str], first: str, tokens: Sequence[Surprisal], 
     for token in tokens:
         yield f'<span class="l{level(token.bits)}" tabindex="0" role="note" aria-label="{_label(token)}">'
         yield f"{_text(token.symbol)}</span>"
-    yield '</div>\n<h2>What surprised most</h2>\n<div class="wide"><table>\n<thead><tr><th scope="col" class="number">'
-    yield 'bits</th><th scope="col">token, after what</th><th scope="col">likeliest in its place</th></tr></thead>\n'
+    yield '</div>\n<h2>What surprised most</h2>\n<div class="wide"><table>\n<thead><tr>'
+    yield '<th scope="col" class="number">bits</th><th scope="col" class="number">token, after what</th>'
+    yield '<th scope="col">likeliest in its place</th></tr></thead>\n'
     yield "<tbody>\n"
     for token, before in _most_surprising(first, tokens):
         shown = f'{escape(before)}<span class="l{level(token.bits)}">{escape(_one_line(token.symbol))}</span>'
         likeliest = ", ".join(f"{_text(_quoted(a.symbol))} {_share(a.probability)}" for a in token.alternatives)
-        yield f'<tr><td class="number">{token.bits:.2f}</td><td><code>{shown}</code></td><td>{likeliest}</td></tr>\n'
+        yield f'<tr><td class="number">{token.bits:.2f}</td><td class="number"><code>{shown}</code></td>'
+        yield f"<td>{likeliest}</td></tr>\n"
     yield "</tbody>\n</table></div>\n</main>\n</body>\n</html>\n"
 
 

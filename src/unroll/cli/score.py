@@ -60,7 +60,9 @@ def score(
         warn(note)
     scoring = score_text.Scoring(loaded, text, sample, "standard input" if file == "-" else file)
     if scoring.unknown:
-        warn(f"{scoring.unknown:,} tokens are not known to this run: each is scored as its one unknown symbol.")
+        warn(
+            f"Not known to this run: {scoring.unknown:,} tokens. Each is scored as its one symbol for all unknown ones."
+        )
     page = out is not None and out.suffix.lower() in PAGES
     if page and len(scoring.ids) > LONGEST_PAGE:
         raise ConfigurationError(
