@@ -14,6 +14,7 @@ from unroll.version import VERSION as __version__
 if TYPE_CHECKING:
     from unroll.corpus import Corpus
     from unroll.decoding import Decoding
+    from unroll.drift import Drift, perplexity_since_reset
     from unroll.errors import UnrollError
     from unroll.evaluation import Perplexity
     from unroll.experiment import PRESETS, Experiment
@@ -38,6 +39,8 @@ _HOMES = {
     "load": "trained",
     "Perplexity": "evaluation",
     "perplexity": "trained",
+    "Drift": "drift",
+    "perplexity_since_reset": "drift",
     "Decoding": "decoding",
     "sample": "trained",
     "score": "scoring",
@@ -51,6 +54,7 @@ __all__ = [
     "SCHEMES",
     "Corpus",
     "Decoding",
+    "Drift",
     "Experiment",
     "Perplexity",
     "Run",
@@ -61,6 +65,7 @@ __all__ = [
     "grid",
     "load",
     "perplexity",
+    "perplexity_since_reset",
     "sample",
     "score",
     "surprisals",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli import bench, data, evaluate, sample, score, sweep, train
+from unroll.cli import bench, data, drift, evaluate, sample, score, sweep, train
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -57,6 +57,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("sample")(sample.sample)
 app.command("score")(score.score)
+app.command("drift")(drift.drift)
 app.command("sweep")(sweep.sweep)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

@@ -11,8 +11,8 @@ ESTIMATED_TOKENS = 256
 WORTH_SAYING = 60.0  # seconds
 
 
-def foretell(procedure: str, total: int, k2: int, work: Callable[[int], object]) -> None:
-    """Time `work` on the text's first tokens, of which it is given the number, and say what all of it will take."""
+def foretell(what: str, procedure: str, total: int, k2: int, work: Callable[[int], object]) -> None:
+    """Time `work` on the text's first tokens, of which it is given the number, and say what `total` will take."""
     from unroll import samplers
 
     if total <= 20 * (k2 + ESTIMATED_TOKENS):
@@ -22,4 +22,4 @@ def foretell(procedure: str, total: int, k2: int, work: Callable[[int], object])
     few = ESTIMATED_TOKENS if samplers.forgets(procedure) else k2 + ESTIMATED_TOKENS
     expected = (time.perf_counter() - began) * total / few
     if expected > WORTH_SAYING:
-        say(f"{procedure}: {total:,} tokens, about {duration(expected)}.")
+        say(f"{what}, about {duration(expected)}.")

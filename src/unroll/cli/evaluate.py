@@ -81,5 +81,6 @@ def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tok
 
     total = len(text_ids(run, corpus)[:test_tokens])
     k2 = run.experiment.scheme.k2
-    foretell(procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
+    what = f"{procedure}: {total:,} tokens"
+    foretell(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
     return perplexity(run, procedure, corpus, start, test_tokens)

@@ -69,7 +69,8 @@ def score(
             f"A page holds at most {LONGEST_PAGE:,} tokens; {scoring.name} has {len(scoring.ids):,}. "
             "Score a part of it, or write --out FILE.json."
         )
-    foretell(scoring.procedure, len(scoring.ids), loaded.experiment.scheme.k2, scoring.rehearse)
+    what, total = f"{scoring.procedure}: {len(scoring.ids):,} tokens", len(scoring.ids)
+    foretell(what, scoring.procedure, total, loaded.experiment.scheme.k2, scoring.rehearse)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` has seen enough: end as other commands do
     if out is not None:
