@@ -62,7 +62,8 @@ def test_drift_equals_a_plain_loop(run: Run, room: int, monkeypatch: pytest.Monk
         assert b.error == pytest.approx(own.std(ddof=1) / 2, rel=1e-9)
         assert b.above == pytest.approx((own - other).mean(), abs=1e-12)
         assert b.above_error == pytest.approx((own - other).std(ddof=1) / 2, rel=1e-9, abs=1e-12)
-        assert b.perplexity == pytest.approx(math.exp(own.mean()), rel=1e-12)
+        whole = perplexity(run, "windowed")[0].perplexity
+        assert drift.perplexity(b) == pytest.approx(whole * math.exp((own - other).mean()), rel=1e-12)
 
 
 def test_the_line_beside_the_curve_is_windowed_perplexity_and_touches_it_at_k2(run: Run) -> None:
@@ -148,13 +149,21 @@ def test_on_a_chain_that_remembers_two_letters_the_curve_falls_to_the_truth_and_
     drift = perplexity_since_reset(own, tokens=20 * k2, starts=600)
     one_letter, *older = drift.bins
     assert one_letter.last == 1
-    assert one_letter.perplexity > 1.2 * source.perplexity, "one letter is not enough to know the next"
+    assert drift.perplexity(one_letter) > 1.2 * source.perplexity, "one letter is not enough to know the next"
     for b in older[1:]:
-        assert b.perplexity == pytest.approx(source.perplexity, rel=0.1)
+        assert drift.perplexity(b) == pytest.approx(source.perplexity, rel=0.05)
+        assert math.exp(b.nats) == pytest.approx(source.perplexity, rel=5 * b.error + 0.03)
         assert abs(b.above) < max(0.01, 4 * b.above_error), (
             "nothing is gained by more than two letters, and nothing lost"
         )
     assert older[-1].last == 20 * k2
+
+
+def test_read_from_everywhere_both_ways_of_averaging_agree(run: Run) -> None:
+    """The comparison with windows takes chance out, and nothing else."""
+    drift = perplexity_since_reset(run, tokens=10, starts=1000)
+    for b in drift.bins:
+        assert drift.perplexity(b) == pytest.approx(math.exp(b.nats), rel=0.05)
 
 
 @pytest.fixture(scope="module")

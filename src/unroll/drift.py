@@ -5,8 +5,9 @@ Progressive sampling lets the state run on for ever. What that costs, or gains, 
 windowed predicts every token from a state exactly k2 tokens old.
 
 Many stretches of one text are read side by side, each from the reset state. The token after p of them is predicted by
-a state of age p. Hard and easy tokens would blur the picture: so each is also compared with what a window of k2 tokens
-says of the very same token.
+a state of age p. A few hundred stretches meet tokens that are harder or easier than the text is: averages of them alone
+scatter by a tenth. So each prediction is compared with what a window of k2 tokens says of the very same token, and that
+mean difference, far more certain, is added to the windowed value of the whole text.
 
 Shapes: M runs (one), N ages, n of them at a time, R stretches, H hidden, V vocabulary.
 """
@@ -43,15 +44,10 @@ class Bin:
     first: int  # tokens since the reset
     last: int
     predictions: int
-    nats: float  # the mean negative log-likelihood
+    nats: float  # the mean negative log-likelihood of the tokens met
     error: float  # its standard error, over the stretches
-    above: float  # how much more than a window of k2 tokens needs for the same tokens, in nats
+    above: float  # the same less what a window of k2 tokens says of those tokens
     above_error: float
-
-    @property
-    def perplexity(self) -> float:
-        """exp(nats)."""
-        return Perplexity(self.nats, self.predictions).perplexity
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,11 @@ class Drift:
     starts: int
     windowed: Perplexity  # of the whole text
     bins: tuple[Bin, ...]
+
+    def perplexity(self, own: Bin, errors: float = 0.0) -> float:
+        """Of the whole text at this age; or so many standard errors above it."""
+        nats = self.windowed.nats + own.above + errors * own.above_error
+        return Perplexity(nats, own.predictions).perplexity
 
 
 def perplexity_since_reset(

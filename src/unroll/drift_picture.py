@@ -55,9 +55,9 @@ def draw(drifts: Mapping[str, Drift]) -> Figure:
 def _line(axes: Any, drift: Drift, colour: str) -> None:
     # The middle of a bin on a logarithmic axis.
     ages = [math.sqrt(b.first * b.last) for b in drift.bins]
-    low, high = ([math.exp(min(b.nats + sign * b.error, 700)) for b in drift.bins] for sign in (-1, 1))
+    low, high = ([drift.perplexity(b, errors) for b in drift.bins] for errors in (-1, 1))
     axes.fill_between(ages, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(ages, [b.perplexity for b in drift.bins], color=colour, linewidth=1.6, marker="o", markersize=2.8)
+    axes.plot(ages, [drift.perplexity(b) for b in drift.bins], color=colour, linewidth=1.6, marker="o", markersize=2.8)
     axes.plot(
         [drift.k2, max(drift.tokens, drift.k2)],
         [drift.windowed.perplexity] * 2,
@@ -71,7 +71,9 @@ def _frame(axes: Any, drifts: Mapping[str, Drift]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
-    shown = [b.perplexity for d in drifts.values() for b in d.bins] + [d.windowed.perplexity for d in drifts.values()]
+    shown = [d.perplexity(b) for d in drifts.values() for b in d.bins] + [
+        d.windowed.perplexity for d in drifts.values()
+    ]
     narrow = max(shown) < 5 * min(shown)
     axes.xaxis.set_major_formatter(plain)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7) if narrow else (1, 2, 5)))
@@ -108,7 +110,7 @@ def _mark_k2(axes: Any, drifts: Mapping[str, Drift]) -> None:
 def _labels(axes: Any, drifts: Mapping[str, Drift]) -> None:
     """Names at the lines' right ends, pushed apart where they would meet."""
     low, high = (math.log(y) for y in axes.get_ylim())
-    ends = {name: (math.log(d.bins[-1].perplexity) - low) / (high - low) for name, d in drifts.items()}
+    ends = {name: (math.log(d.perplexity(d.bins[-1])) - low) / (high - low) for name, d in drifts.items()}
     height = -math.inf
     for name, end in sorted(ends.items(), key=lambda item: item[1]):
         height = max(end, height + APART)

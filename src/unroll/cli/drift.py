@@ -106,11 +106,14 @@ def _table(name: str, run: Run, drift: Drift) -> None:
         f"{drift.starts:,} stretches of {drift.tokens:,} tokens; "
         f"windowed perplexity {drift.windowed.perplexity:.4f} ({drift.windowed.tokens:,} tokens)"
     )
-    typer.echo(f"{'tokens since reset':>18}{'perplexity':>12}{'±':>9}{'above windowed':>17}{'±':>9}{'predictions':>13}")
+    typer.echo(
+        f"{'tokens since reset':>18}{'perplexity':>12}{'±':>9}{'nats above windowed':>22}{'±':>9}{'predictions':>13}"
+    )
     for b in drift.bins:
         ages = f"{b.first:,}" if b.first == b.last else f"{b.first:,} – {b.last:,}"
+        spread = drift.perplexity(b) * b.above_error
         typer.echo(
-            f"{ages:>18}{b.perplexity:>12.4f}{b.perplexity * b.error:>9.4f}{b.above:>+12.4f} nats{b.above_error:>9.4f}"
+            f"{ages:>18}{drift.perplexity(b):>12.4f}{spread:>9.4f}{b.above:>+22.4f}{b.above_error:>9.4f}"
             f"{b.predictions:>13,}{'   ← k2' if b.last == drift.k2 else ''}"
         )
 
@@ -119,7 +122,7 @@ def _facts(name: str, run: Run, drift: Drift) -> dict[str, object]:
     from dataclasses import asdict
 
     own = {"run": str(run.path), "name": name, "scheme": run.experiment.scheme.number, "k2": drift.k2}
-    bins = [asdict(b) | {"perplexity": b.perplexity} for b in drift.bins]
+    bins = [asdict(b) | {"perplexity": drift.perplexity(b)} for b in drift.bins]
     return own | {
         "tokens": drift.tokens,
         "starts": drift.starts,
