@@ -35,10 +35,22 @@ finally:
     assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("train", "eval", "sample", "sweep", "bench", "data"))
+    assert all(
+        command in done.stdout for command in ("train", "eval", "sample", "score", "drift", "sweep", "bench", "data")
+    )
 
 
-COMMANDS = [["train"], ["eval"], ["sample"], ["sweep"], ["bench"], ["data", "info"], ["data", "list"]]
+COMMANDS = [
+    ["train"],
+    ["eval"],
+    ["sample"],
+    ["score"],
+    ["drift"],
+    ["sweep"],
+    ["bench"],
+    ["data", "info"],
+    ["data", "list"],
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

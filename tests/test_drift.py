@@ -15,7 +15,7 @@ from helpers import every_cell, tiny, tiny_corpus
 from unroll import Corpus, Run, load, perplexity, perplexity_since_reset, randomness, samplers, train
 from unroll.drift import edges, reach
 from unroll.errors import ConfigurationError, CorpusError, RunError
-from unroll.synthetic import Markov
+from unroll.synthetic import Copy, Markov
 
 K2 = 5
 
@@ -157,6 +157,21 @@ def test_on_a_chain_that_remembers_two_letters_the_curve_falls_to_the_truth_and_
             "nothing is gained by more than two letters, and nothing lost"
         )
     assert older[-1].last == 20 * k2
+
+
+@pytest.mark.slow
+def test_a_carried_state_remembers_what_no_window_holds_and_does_not_grow_stale(tmp_path: Path) -> None:
+    """The copy source: answers lie up to 32 tokens behind their symbols, and windows hold 10."""
+    source, k2 = Copy(symbols=8, gaps=(1, 30)), 10
+    (tmp_path / "text.txt").write_text(source.text(200_000))
+    settings = {"k1": k2, "k2": k2, "hidden": 32, "dense": 32, "rows": 32, "learning_rate": 0.01, "batches": 3000}
+    experiment = tiny(**settings, state="carried", sample="progressive", precision="float32", test_tokens=300)
+    own = train(experiment, tmp_path / "run", Corpus.open(str(tmp_path / "text.txt")))
+    drift = perplexity_since_reset(own, tokens=100 * k2, starts=600)
+    fresh = next(b for b in drift.bins if b.last == k2)
+    old = [b for b in drift.bins if b.first > 4 * k2]
+    assert all(b.above < fresh.above - 0.1 for b in old), "an old state knows more than a window"
+    assert max(b.above for b in old) - min(b.above for b in old) < 0.05, "and as much at any age"
 
 
 def test_read_from_everywhere_both_ways_of_averaging_agree(run: Run) -> None:
