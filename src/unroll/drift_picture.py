@@ -94,7 +94,7 @@ def _frame(upper: Any, lower: Any, drifts: Mapping[str, Drift]) -> None:
         d.windowed.perplexity for d in drifts.values()
     ]
     narrow = max(shown) < 4 * min(shown)
-    upper.yaxis.set_major_locator(MaxNLocator(6) if narrow else LogLocator(subs=(1, 2, 3, 5, 7)))
+    upper.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]) if narrow else LogLocator(subs=(1, 2, 3, 5, 7)))
     low, high = upper.get_ylim()
     upper.set_ylim(low, high * (high / low) ** 0.08)  # room for the name of k2
     for axis in (upper.xaxis, upper.yaxis):

@@ -17,6 +17,7 @@ def foretell(what: str, procedure: str, total: int, k2: int, work: Callable[[int
 
     if total <= 20 * (k2 + ESTIMATED_TOKENS):
         return
+    work(k2 + ESTIMATED_TOKENS)  # whatever is done only once is no measure of the rest
     began = time.perf_counter()
     work(k2 + ESTIMATED_TOKENS)
     few = ESTIMATED_TOKENS if samplers.forgets(procedure) else k2 + ESTIMATED_TOKENS
