@@ -54,8 +54,9 @@ def test_faster_precisions_keep_float32_parameters() -> None:
 
 def test_torchs_switch_is_put_back_after_a_block() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
-    with pytest.raises(ZeroDivisionError), precisions.multiplying("tf32"):
+    with precisions.multiplying("tf32"):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    with pytest.raises(ZeroDivisionError), precisions.multiplying("tf32"):
         _ = 1 / 0
     assert torch.backends.cuda.matmul.fp32_precision == before
 

@@ -14,6 +14,7 @@ from unroll.version import VERSION as __version__
 if TYPE_CHECKING:
     from unroll.corpus import Corpus
     from unroll.decoding import Decoding
+    from unroll.drift import Drift, perplexity_since_reset
     from unroll.errors import UnrollError
     from unroll.evaluation import Perplexity
     from unroll.experiment import PRESETS, Experiment
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from unroll.memorisation import Memorised, memorised
     from unroll.sampling import Request, Sample, Token, sample, sample_all, stream
     from unroll.scheme import SCHEMES, Scheme
+    from unroll.scoring import Scored, score, surprisals
     from unroll.sweep import train_all
-    from unroll.trained import Run, load, perplexity, score
+    from unroll.trained import Run, load, perplexity
     from unroll.training import train, train_fleet
 
 _HOMES = {
@@ -39,6 +41,8 @@ _HOMES = {
     "load": "trained",
     "Perplexity": "evaluation",
     "perplexity": "trained",
+    "Drift": "drift",
+    "perplexity_since_reset": "drift",
     "Decoding": "decoding",
     "Request": "sampling",
     "Sample": "sampling",
@@ -46,9 +50,11 @@ _HOMES = {
     "sample": "sampling",
     "sample_all": "sampling",
     "stream": "sampling",
-    "score": "trained",
     "Memorised": "memorisation",
     "memorised": "memorisation",
+    "score": "scoring",
+    "surprisals": "scoring",
+    "Scored": "scoring",
     "UnrollError": "errors",
 }
 
@@ -57,6 +63,7 @@ __all__ = [
     "SCHEMES",
     "Corpus",
     "Decoding",
+    "Drift",
     "Experiment",
     "Memorised",
     "Perplexity",
@@ -64,6 +71,7 @@ __all__ = [
     "Run",
     "Sample",
     "Scheme",
+    "Scored",
     "Token",
     "UnrollError",
     "__version__",
@@ -71,10 +79,12 @@ __all__ = [
     "load",
     "memorised",
     "perplexity",
+    "perplexity_since_reset",
     "sample",
     "sample_all",
     "score",
     "stream",
+    "surprisals",
     "train",
     "train_all",
     "train_fleet",

@@ -73,6 +73,13 @@ class Corpus:
         return cls._encoded(source, kind, min_count, sources.Choice())
 
     @classmethod
+    def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
+        """A corpus from what would stand in a file, checked as a file is."""
+        choice = sources.Choice(ascii=ascii, encoding=encoding)
+        kept = sources.chosen_bytes(content, choice)
+        return cls._encoded(sources.Source(name, name, len(kept), lambda: iter((kept,)), single=True), kind, 1, choice)
+
+    @classmethod
     def named(cls, experiment: Experiment) -> Corpus:
         """The corpus that an experiment names, read as it says."""
         e = experiment

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,24 @@ def write(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise SaveError(f"Could not save {path}: {error.strerror or error}. What was saved before is intact.") from None
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """A file of any size from pieces that come one by one: whole, or not at all."""
+    temporary = path.with_name(path.name + PARTIAL)
+    try:
+        with open(temporary, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise SaveError(f"Could not save {path}: {error.strerror or error}.") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def write_temporary(path: Path, content: bytes) -> None:

@@ -62,7 +62,7 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
     counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
-        raise CorpusError(f"{source.where or source.title} is empty: there is nothing to train on.")
+        raise CorpusError(f"{source.where or source.title} is empty: it holds no tokens.")
     vocabulary = Vocabulary.counted(counts, kind, min_count)
     arrays = vocabulary.encode_pieces(_read(hashed.plain(), kind, encoding, source))
     name = f"{_digest(hashed.sha256 + wanted)}.ids"

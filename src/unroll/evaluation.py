@@ -6,7 +6,7 @@ Shapes: M runs, N tokens of a text, n of a chunk, R rows (first states), H hidde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,17 +63,23 @@ def token_nll(
     with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
         for chunk_MnRH in samplers.load(procedure).hidden(model, ids_MN, k2, first):
             between()
-            for h_MnRH in chunk_MnRH.split(_positions(model, chunk_MnRH), dim=1):
-                n = h_MnRH.shape[1]
-                parts.append(_nll(model.head(h_MnRH).double(), ids_MN[:, place : place + n]))
+            for logits_MnRV in logits(model, chunk_MnRH):
+                _, n, R, _ = logits_MnRV.shape
+                parts.append(nll(logits_MnRV, ids_MN[:, place : place + n].unsqueeze(-1).expand(-1, -1, R)))
                 place += n
     nll_MNR = torch.cat(parts, dim=1).cpu()
     return [nll_NR[: len(ids_N) - k2] for nll_NR, ids_N in zip(nll_MNR, texts, strict=True)]
 
 
-def _nll(logits_MnRV: Tensor, targets_Mn: Tensor) -> Tensor:
-    places = targets_Mn.unsqueeze(-1).expand(logits_MnRV.shape[:-1]).unsqueeze(-1)
-    return torch.logsumexp(logits_MnRV, -1) - logits_MnRV.gather(-1, places).squeeze(-1)
+def logits(model: Model, h_MnRH: Tensor) -> Iterator[Tensor]:
+    """What the head makes of each h, in float64; as many positions at a time as there is room for."""
+    for part_MnRH in h_MnRH.split(_positions(model, h_MnRH), dim=1):
+        yield model.head(part_MnRH).double()
+
+
+def nll(logits_MnRV: Tensor, targets_MnR: Tensor) -> Tensor:
+    """The negative log-likelihood of each target."""
+    return torch.logsumexp(logits_MnRV, -1) - logits_MnRV.gather(-1, targets_MnR.unsqueeze(-1)).squeeze(-1)
 
 
 def _positions(model: Model, h_MnRH: Tensor) -> int:

@@ -107,9 +107,14 @@ def _files(where: str, title: str, paths: Sequence[Path], choice: Choice, single
                 # The mark at the start of a file is no text; that of a single file is told as well.
                 if place == 0 and not single:
                     piece = piece.removeprefix(codecs.BOM_UTF8)
-                yield piece.translate(None, _ABOVE_ASCII) if choice.ascii else piece
+                yield chosen_bytes(piece, choice)
 
     return Source(where, title, sum(s.st_size for s in stats), pieces, fingerprint, single=single)
+
+
+def chosen_bytes(piece: bytes, choice: Choice) -> bytes:
+    """What of a piece belongs to the corpus."""
+    return piece.translate(None, _ABOVE_ASCII) if choice.ascii else piece
 
 
 def _read(path: Path) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What one does with a run: load it, measure its perplexity, score a text with it."""
+"""What one does with a run: load it, measure its perplexity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from unroll import cells, devices, kernels, plugins, precisions
 from unroll.corpus import Corpus
-from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
+from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.evaluation import Perplexity, perplexities, token_nll
 from unroll.experiment import Experiment
 from unroll.initialisation import parameter_shapes
@@ -21,6 +21,8 @@ from unroll.kernels import States
 from unroll.model import Model
 from unroll.run import RunFolder
 from unroll.tokens import Vocabulary
+
+DIVERGED = "The model gives no finite probabilities: its weights have diverged. Choose another run."
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def perplexity(
         raise ConfigurationError(
             "--start carried needs a run with a carried state (scheme 4); this one learned its first state."
         )
-    procedure = _procedure(run, sample)
+    procedure = procedure_of(run, sample)
     if start == "carried" and procedure != "progressive":
         raise ConfigurationError(
             "--start carried is for progressive: a window begins at the first state by definition."
@@ -131,7 +133,7 @@ def perplexity(
     return perplexities(nll)
 
 
-def _procedure(run: Run, sample: str | None) -> str:
+def procedure_of(run: Run, sample: str | None) -> str:
     """The procedure asked for, or the scheme's own."""
     procedure = sample or run.experiment.scheme.sample
     wrong = plugins.problem("unroll.samplers", procedure, "sample")
@@ -153,17 +155,3 @@ def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
     if isinstance(corpus, Corpus):
         return corpus
     return Corpus.open(str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii)
-
-
-def score(run: Run, text: str, sample: str | None = None) -> list[float]:
-    """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
-    ids = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64)).to(run.model.device)
-    if len(ids) < 2:
-        raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
-    procedure, k2 = _procedure(run, sample), run.experiment.scheme.k2
-    # While a text is no longer than k2, a window has read it from its beginning: both procedures are one there.
-    pieces = token_nll(run.model, [ids[: k2 + 1]], 1, "progressive")
-    if len(ids) > k2 + 1:
-        (whole,) = token_nll(run.model, [ids], k2, procedure)
-        pieces.append(whole[1:])
-    return [-float(x) for x in torch.cat(pieces)[:, 0]]

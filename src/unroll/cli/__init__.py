@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli import bench, data, evaluate, memorised, sample, sweep, train
+from unroll.cli import bench, data, drift, evaluate, memorised, sample, score, sweep, train
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ def unroll(
       unroll train stdlib --preset small --out runs/first     train on your own Python's standard library
       unroll sample runs/first --prompt "def "                draw text from it
       unroll eval runs/first                                  its perplexity, under both procedures
+      unroll score runs/first essay.txt --tokens              what it thinks of a text, token by token
       unroll sweep stdlib --preset small --scheme 1,2,3,4 --seeds 3 --out sweeps/first      many runs, one table
 
     \b
@@ -55,6 +56,8 @@ def unroll(
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("sample")(sample.sample)
+app.command("score")(score.score)
+app.command("drift")(drift.drift)
 app.command("memorised")(memorised.memorised)
 app.command("sweep")(sweep.sweep)
 app.command("bench")(bench.bench)

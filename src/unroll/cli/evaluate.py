@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unroll.cli.screen import duration, print_json, say, warn
+from unroll.cli.estimate import foretell
+from unroll.cli.screen import print_json, warn
 
 if TYPE_CHECKING:
     from unroll.corpus import Corpus
     from unroll.evaluation import Perplexity
     from unroll.trained import Run
-
-ESTIMATED_TOKENS = 256
-WORTH_SAYING = 60.0  # seconds
 
 
 def evaluate(
@@ -80,16 +77,10 @@ def evaluate(
 
 
 def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tokens: int | None) -> list[Perplexity]:
-    from unroll import samplers
     from unroll.trained import perplexity, text_ids
 
-    k2 = run.experiment.scheme.k2
     total = len(text_ids(run, corpus)[:test_tokens])
-    if total > 20 * (k2 + ESTIMATED_TOKENS):
-        began = time.perf_counter()
-        perplexity(run, procedure, corpus, start, k2 + ESTIMATED_TOKENS)
-        few = ESTIMATED_TOKENS if samplers.forgets(procedure) else k2 + ESTIMATED_TOKENS
-        expected = (time.perf_counter() - began) * total / few
-        if expected > WORTH_SAYING:
-            say(f"{procedure}: {total:,} tokens, about {duration(expected)}.")
+    k2 = run.experiment.scheme.k2
+    what = f"{procedure}: {total:,} tokens"
+    foretell(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
     return perplexity(run, procedure, corpus, start, test_tokens)

@@ -1,0 +1,131 @@
+"""`unroll drift`: perplexity by the number of tokens since the state was reset, as a table and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unroll.cli.estimate import ESTIMATED_TOKENS, foretell
+from unroll.cli.screen import print_json, say, warn
+from unroll.errors import ConfigurationError
+from unroll.glyphs import pictured
+
+if TYPE_CHECKING:
+    from unroll.drift import Drift
+    from unroll.trained import Run
+
+
+def drift(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    tokens: Annotated[
+        int | None, typer.Option(help="How far to go [10 times k2, or half of the text].", show_default=False)
+    ] = None,
+    starts: Annotated[int, typer.Option(help="Stretches of the text, each read from the reset state.")] = 256,
+    seed: Annotated[int, typer.Option(help="Where the stretches begin.")] = 0,
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="Another text, taken whole [the run's own test set].", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Draw a picture: .png, .svg or .pdf.", show_default=False)] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Does a state that runs on for ever go stale? Perplexity by the number of tokens since the state was reset.
+
+    \b
+    unroll drift runs/first --out drift.png
+    unroll drift sweeps/first/runs/* --tokens 5000
+
+    Training shows a model states up to k2 tokens old. Progressive sampling goes far beyond: where the curve rises
+    after k2, windowed sampling (scheme 1) is the better choice; where it stays flat, progressive (scheme 3) gives as
+    much for less; where it falls, the model remembers more than a window holds.
+    """
+    from unroll.drift import perplexity_since_reset
+    from unroll.drift_picture import SUFFIXES, save
+    from unroll.trained import load, text_ids
+
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise ConfigurationError(f"--out must end in {', '.join(SUFFIXES)}. Got {out}.")
+    if out is not None and out.exists():
+        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    if len({path.resolve() for path in runs}) < len(runs):
+        raise ConfigurationError("A run is named twice.")
+    found: dict[str, Drift] = {}
+    loaded = {name: load(path, device) for name, path in zip(_names(runs), runs, strict=True)}
+    for name, run in loaded.items():
+        for note in run.notes:
+            warn(f"{name}: {note}")
+        length = len(text_ids(run, corpus))
+        _announce(name, run, length, tokens, starts, corpus)
+        found[name] = perplexity_since_reset(run, tokens, starts, seed, corpus)
+        if tokens is None and found[name].tokens < 10 * found[name].k2:
+            warn(f"{name}: the text has {length:,} tokens, so it goes no further than {found[name].tokens:,}.")
+    if out is not None:
+        save({_label(name, loaded[name]): drift for name, drift in found.items()}, out)
+        say(f"Picture: {out}.")
+    if json:
+        print_json({"runs": [_facts(name, loaded[name], drift) for name, drift in found.items()]})
+        return
+    for place, (name, drift) in enumerate(found.items()):
+        if place:
+            typer.echo()
+        _table(name, loaded[name], drift)
+
+
+def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int, corpus: str | None) -> None:
+    from unroll.drift import reach
+    from unroll.trained import perplexity
+
+    k2 = run.experiment.scheme.k2
+    # A window is k2 steps of one row: the stretches cost as many as so many windows.
+    windows = length + starts * reach(length, k2, tokens) // k2
+    if length >= k2 + ESTIMATED_TOKENS:
+        what = f"{name}: {starts:,} stretches, and {length:,} windows"
+        foretell(what, "windowed", windows, k2, lambda few: perplexity(run, "windowed", corpus, test_tokens=few))
+
+
+def _names(runs: list[Path]) -> list[str]:
+    """The folders' names, with as much of their paths as tells them apart."""
+    parts = [path.resolve().parts for path in runs]
+    depth = next(n for n in range(1, 1000) if len({p[-n:] for p in parts}) == len(parts))
+    return ["/".join(p[-depth:]) for p in parts]
+
+
+def _label(name: str, run: Run) -> str:
+    scheme = run.experiment.scheme
+    return f"{pictured(name)} ({f'scheme {scheme.number}' if scheme.number else scheme.training})"
+
+
+def _table(name: str, run: Run, drift: Drift) -> None:
+    typer.echo(f"{pictured(name)}: {pictured(run.experiment.title or 'text')}, {run.experiment.scheme}")
+    typer.echo(
+        f"{drift.starts:,} stretches of {drift.tokens:,} tokens; "
+        f"windowed perplexity {drift.windowed.perplexity:.4f} ({drift.windowed.tokens:,} tokens)"
+    )
+    typer.echo(
+        f"{'tokens since reset':>18}{'perplexity':>12}{'±':>9}{'nats above windowed':>22}{'±':>9}{'predictions':>13}"
+    )
+    for b in drift.bins:
+        ages = f"{b.first:,}" if b.first == b.last else f"{b.first:,} – {b.last:,}"
+        spread = drift.perplexity(b) * b.above_error
+        typer.echo(
+            f"{ages:>18}{drift.perplexity(b):>12.4f}{spread:>9.4f}{b.above:>+22.4f}{b.above_error:>9.4f}"
+            f"{b.predictions:>13,}{'   ← k2' if b.last == drift.k2 else ''}"
+        )
+
+
+def _facts(name: str, run: Run, drift: Drift) -> dict[str, object]:
+    from dataclasses import asdict
+
+    own = {"run": str(run.path), "name": name, "scheme": run.experiment.scheme.number, "k2": drift.k2}
+    bins = [asdict(b) | {"perplexity": drift.perplexity(b)} for b in drift.bins]
+    return own | {
+        "tokens": drift.tokens,
+        "starts": drift.starts,
+        "windowed": drift.windowed.perplexity,
+        "bins": bins,
+    }

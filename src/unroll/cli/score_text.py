@@ -1,0 +1,129 @@
+"""A text to score: read as the run's own corpus was, and what came of it as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from array import array
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unroll.errors import CorpusError
+
+if TYPE_CHECKING:
+    from unroll.corpus import Corpus
+    from unroll.scoring import Surprisal, Total
+    from unroll.tokens import Ids
+    from unroll.trained import Run
+
+ALTERNATIVES = 5
+PART = 4096  # log-probabilities written at a time
+
+
+def read(run: Run, file: str) -> Corpus:
+    """The text as the run's own corpus was read."""
+    from unroll.corpus import Corpus
+    from unroll.trained import read_as
+
+    path = Path(file)
+    if file != "-" and path.is_dir():
+        raise CorpusError(f"{file} is a folder; a text to score is one file. For a folder use unroll eval --corpus.")
+    if file != "-" and not path.exists():
+        raise CorpusError(f"No such file: {file}. To read standard input write -.")
+    if file != "-" and path.is_file():
+        if not path.stat().st_size:
+            raise CorpusError(f"{file} is empty: there is nothing to score.")
+        # Written in full, a path is never taken for the data set of that name.
+        return read_as(run, os.path.abspath(file))
+    name = "standard input" if file == "-" else file
+    content = sys.stdin.buffer.read() if file == "-" else path.read_bytes()
+    if not content:
+        raise CorpusError(f"{name} is empty: there is nothing to score.")
+    e = run.experiment
+    return Corpus.from_bytes(content, name, e.kind, e.encoding, e.ascii)
+
+
+class Scoring:
+    """One text under one run: its tokens as they are scored, and the total of those that were."""
+
+    def __init__(self, run: Run, text: Corpus, sample: str | None, name: str) -> None:
+        import numpy as np
+
+        from unroll.scoring import legible
+        from unroll.trained import procedure_of
+
+        self.run, self.text, self.name = run, text, name
+        self.procedure = procedure_of(run, sample)
+        self.ids: Ids = run.vocabulary.translate(text.ids, text.vocabulary)
+        self.first = next(legible(text.vocabulary, text.ids[:1]), "")
+        self.logprobs = array("d")
+        known = set(run.vocabulary.symbols)
+        foreign = [i for i, symbol in enumerate(text.vocabulary.symbols) if symbol not in known]
+        self.unknown = int(np.isin(text.ids, foreign).sum()) if foreign else 0
+
+    def rehearse(self, tokens: int) -> None:
+        """Score the first tokens for the clock alone."""
+        from unroll.scoring import stretches
+
+        for _ in stretches(self.run, self.ids[:tokens], self.procedure):
+            pass
+
+    def each(self) -> Iterator[Surprisal]:
+        """Every token but the first."""
+        from unroll.scoring import each, legible, legible_names
+
+        texts, names = legible(self.text.vocabulary, self.text.ids), legible_names(self.run.vocabulary)
+        for token in each(self.run, self.ids, texts, names, ALTERNATIVES, self.procedure):
+            self.logprobs.append(token.logprob)
+            yield token
+
+    @cached_property
+    def total(self) -> Total:
+        """Of the whole text, scored now where it was not looked at token by token."""
+        from unroll.scoring import Total, predicted_bytes, stretches
+
+        if not self.logprobs:
+            for stretch in stretches(self.run, self.ids, self.procedure):
+                self.logprobs.frombytes((-stretch.nats_n).tobytes())
+        nats = -math.fsum(self.logprobs)
+        return Total(nats, len(self.logprobs), predicted_bytes(self.text.vocabulary, self.text.ids))
+
+    @property
+    def heading(self) -> dict[str, str]:
+        """What was scored with what."""
+        return {
+            "text": f"{self.name}: {len(self.ids):,} tokens ({self.run.vocabulary.kind})",
+            "run": f"{self.run.path}: {self.run.experiment.title or 'text'}, {self.run.experiment.scheme}",
+            "procedure": self.procedure,
+        }
+
+    def as_json(self, tokens: bool) -> Iterator[str]:
+        """One object, in pieces."""
+        yield f'{{"procedure": {json.dumps(self.procedure)}, "first": {json.dumps(self.first)}, '
+        if tokens:
+            yield '"surprisals": ['
+            for place, token in enumerate(self.each()):
+                yield (", " if place else "") + json.dumps(_fields(token))
+            yield "], "
+        total = self.total
+        yield '"logprobs": ['
+        for begin in range(0, len(self.logprobs), PART):
+            part = json.dumps(self.logprobs[begin : begin + PART].tolist())
+            yield (", " if begin else "") + part[1:-1]
+        facts = {"tokens": total.tokens, "bytes": total.bytes, "unknown": self.unknown}
+        names = ("log_probability", "perplexity", "bits_per_token", "bits_per_byte")
+        yield "], " + json.dumps(facts | {name: _number(getattr(total, name)) for name in names})[1:]
+
+
+def _fields(token: Surprisal) -> dict[str, Any]:
+    likeliest = [{"text": a.symbol, "probability": a.probability} for a in token.alternatives]
+    own = {"text": token.symbol, "bits": token.bits, "logprob": token.logprob, "rank": token.rank}
+    return own | {"alternatives": likeliest}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
