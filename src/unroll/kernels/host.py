@@ -26,6 +26,7 @@ from torch.autograd.function import once_differentiable
 
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States, state_at
+from unroll.spare import Spare
 
 BLOCK = 1 << 21  # bytes of factors in a block of time steps: about the second-level caches of two cores
 
@@ -54,27 +55,7 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
     return torch.stack(xs) if len(xs) > 1 else xs[0].unsqueeze(0), tuple(at)
 
 
-class _Spare:
-    """Buffers of the batch before, for this one: fresh memory costs a page fault for every 4 kB."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[tuple[int, ...], torch.dtype], list[Tensor]] = {}
-
-    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A buffer that nobody else has; what is in it is left over."""
-        kept = self._kept.get((shape, dtype))
-        if kept:
-            return kept.pop()
-        self._kept.clear()  # another shape is another training, and the last one's memory is no longer needed
-        return torch.empty(shape, dtype=dtype)
-
-    def give(self, *buffers: Tensor) -> None:
-        """Hand buffers back."""
-        for buffer in buffers:
-            self._kept.setdefault((tuple(buffer.shape), buffer.dtype), []).append(buffer)
-
-
-_spare = _Spare()
+_spare = Spare()
 
 
 class _Layer(torch.autograd.Function):
