@@ -16,8 +16,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from unroll.spare import Spare
+
 LEAK = 0.01
 ROWS = 160  # of a part, so that its dense activations (0.7 MB at D = 1024) and its weights share a core's cache
+
+
+_spare = Spare()
 
 
 def nll(h_MNH: Tensor, dense_W: Tensor, dense_b: Tensor, out_W: Tensor, out_b: Tensor, targets_MN: Tensor) -> Tensor:
@@ -39,7 +44,8 @@ class _Nll(torch.autograd.Function):
             for rows, parts in _chunks(h_MNH.shape[1]):
                 h = h_MNH[m, rows].unflatten(0, (parts, -1))
                 W, O = (w[m].expand(parts, -1, -1) for w in (dense_W, out_W))
-                x_PRD = torch.baddbmm(dense_b[m], h, W)
+                x_PRD = _spare.take((*h.shape[:2], W.shape[2]), h.dtype)
+                torch.baddbmm(dense_b[m], h, W, out=x_PRD)
                 torch.nn.functional.leaky_relu_(x_PRD, LEAK)
                 log_p_PRV = torch.log_softmax(torch.baddbmm(out_b[m], x_PRD, O), -1)
                 chosen = log_p_PRV.gather(-1, targets_MN[m, rows].reshape(parts, -1, 1))
@@ -72,12 +78,14 @@ class _Nll(torch.autograd.Function):
                 d_logits.exp_().scatter_add_(-1, targets, minus_one.expand_as(targets)).mul_(d_nll)
                 d_out_b[m] += d_logits.sum((0, 1))
                 d_O_PDV[:parts].baddbmm_(x_PRD.transpose(1, 2), d_logits)
-                d_x = torch.bmm(d_logits, O_back.expand(parts, -1, -1))
+                d_x = _spare.take(tuple(x_PRD.shape), x_PRD.dtype)
+                torch.bmm(d_logits, O_back.expand(parts, -1, -1), out=d_x)
                 torch.ops.aten.leaky_relu_backward.grad_input(d_x, x_PRD, LEAK, True, grad_input=d_x)
                 d_dense_b[m] += d_x.sum((0, 1))
                 h = h_MNH[m, rows].unflatten(0, (parts, -1))
                 d_W_PHD[:parts].baddbmm_(h.transpose(1, 2), d_x)
                 torch.bmm(d_x, W_back.expand(parts, -1, -1), out=d_h[m, rows].unflatten(0, (parts, -1)))
+                _spare.give(x_PRD, d_x)
             torch.sum(d_W_PHD, 0, out=d_dense_W[m])
             torch.sum(d_O_PDV, 0, out=d_out_W[m])
         return d_h, d_dense_W, d_dense_b, d_out_W, d_out_b, None

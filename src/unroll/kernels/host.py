@@ -10,7 +10,8 @@ their operands lie. Hence:
   whose gradient is a multiple of c's.
 - On the way back, everything that does not wait for the recurrence (the derivatives of the gates) is computed for a
   block of time steps at once, small enough to stay in the cache; a step then only multiplies.
-- Gradients replace the gates in their buffer, and that buffer is kept for the next batch.
+- Gradients replace the gates in their buffer. Buffers are kept for the next batch, with the views of their time steps:
+  to make a view costs as much as a small product.
 
 Shapes: M runs, T time, S steps of a block, B rows = P parts of R rows, I inputs, H hidden, G = 4·H gate columns.
 """
@@ -19,12 +20,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll.cells import State, lstm
-from unroll.kernels import Network, States, state_at
+from unroll.kernels import Network, States
 
 RANK = 2
 BLOCK = 1 << 21  # bytes of factors in a block of time steps: about the second-level caches of two cores
@@ -42,49 +44,61 @@ def supports(network: Network, device: torch.device) -> str | None:
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
     """All layers over all time steps, one run after the other."""
     at: list[State] = []
-    xs = _runs(ids_MTB)
+    xs, steps = _runs(ids_MTB), at_M.tolist()
     for layer, state in zip(network.layers, first, strict=True):
         w_c = _runs(layer.extra["w_c"]) if layer.extra else (None,) * len(xs)
-        inputs = zip(xs, *map(_runs, (layer.W_x, layer.W_h, layer.b)), w_c, *map(_runs, state), strict=True)
-        over_time = [_Layer.apply(network.cell.peepholes, network.clip, *own) for own in inputs]
-        xs = tuple(h for h, _ in over_time)
-        states = (tuple(s.detach().unsqueeze(0) for s in state) for state in over_time)
-        at_each = [state_at(state, step) for state, step in zip(states, at_M.split(1), strict=True)]
-        at.append(tuple(torch.cat(s) for s in zip(*at_each, strict=True)))
+        own = zip(steps, xs, *map(_runs, (layer.W_x, layer.W_h, layer.b)), w_c, *map(_runs, state), strict=True)
+        found = [_Layer.apply(network.cell.peepholes, network.clip, *inputs) for inputs in own]
+        xs = tuple(h for h, _ in found)
+        h_at = torch.stack([h.detach()[step - 1] for h, step in zip(xs, steps, strict=True)])
+        at.append((h_at, torch.stack([c_at for _, c_at in found])))
     return torch.stack(xs) if len(xs) > 1 else xs[0].unsqueeze(0), tuple(at)
 
 
-class _Spare:
-    """Buffers of the batch before, for this one: fresh memory costs a page fault for every 4 kB."""
+class _Buffers:
+    """What one run's layer computes in one batch, but for h, and the views of it that each time step uses."""
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[tuple[int, ...], torch.dtype], list[Tensor]] = {}
+    def __init__(self, T: int, P: int, R: int, H: int, dtype: torch.dtype) -> None:
+        self.key = (T, P, R, H, dtype)
+        self.gates, self.tanh_c = torch.empty(T, P, R, 4 * H, dtype=dtype), torch.empty(T, P, R, H, dtype=dtype)
+        # Slot 0 is the first state, so that "before" and "after" each step are two views of one buffer.
+        self.c_all = torch.empty(T + 1, P, R, H, dtype=dtype)
+        self.apart = self.gates.unflatten(-1, (4, H))
+        self.sums, self.of_gates, self.t = (x.unbind(0) for x in (self.gates, self.apart, self.tanh_c))
+        self.c, self.c_wide = self.c_all.unbind(0), self.c_all.unsqueeze(3).unbind(0)
+        self.o, self.i, self.f, self.g = (gate.unbind(0) for gate in self.apart.unbind(3))
+        self.oif, self.i_f = self.apart[:, :, :, :3].unbind(0), self.apart[:, :, :, 1:3].unbind(0)
+        self.oif_flat, self.if_flat = (self.gates[..., n * H : 3 * H].unbind(0) for n in (0, 1))
+        # For NumPy's tanh: torch's hands every row of a strided view to all threads, at ten times the cost.
+        self.g_array, self.c_array, self.t_array = (
+            list(x.numpy()) for x in (self.apart[:, :, :, 3], self.c_all, self.tanh_c)
+        )
+        self.block = min(T, max(1, BLOCK // (7 * P * R * H * dtype.itemsize)))
+        self.factors = torch.empty(7, self.block, P, R, H, dtype=dtype)
+        self.d_o, self.d_earlier, self.by_h, self.by_h_early = (self.factors[n].unbind(0) for n in (0, 4, 5, 6))
+        self.by_c, self.unclipped = self.factors[1:5].unbind(1), self.factors[:4].movedim(0, 3).unbind(0)
 
-    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A buffer that nobody else has; what is in it is left over."""
-        kept = self._kept.get((shape, dtype))
-        if kept:
-            return kept.pop()
-        self._kept.clear()  # another shape is another training, and the last one's memory is no longer needed
-        return torch.empty(shape, dtype=dtype)
 
-    def give(self, *buffers: Tensor) -> None:
-        """Hand buffers back."""
-        for buffer in buffers:
-            self._kept.setdefault((tuple(buffer.shape), buffer.dtype), []).append(buffer)
+_spare: dict[tuple[Any, ...], list[_Buffers]] = {}
 
 
-_spare = _Spare()
+def _buffers(*key: Any) -> _Buffers:
+    """Buffers that nobody else has: of a batch that is done with them, or new."""
+    if not _spare.get(key):
+        _spare.clear()  # another shape is another training, and the last one's memory is no longer needed
+        return _Buffers(*key)
+    return _spare[key].pop()
 
 
 class _Layer(torch.autograd.Function):
-    """One run's layer over time: ids or the h below, parameters, first state in; h and c after every step out."""
+    """One run's layer over time: ids or the h below, parameters, first state in; h after every step, c after one."""
 
     @staticmethod
     def forward(
         ctx: Any,
         peepholes: str,
         clip: float,
+        at: int,
         x: Tensor,
         W_x: Tensor,
         W_h: Tensor,
@@ -94,93 +108,82 @@ class _Layer(torch.autograd.Function):
         c_first: Tensor,
     ) -> tuple[Tensor, Tensor]:
         T, B = x.shape[:2]
-        H = len(W_h)
-        P = _parts(B)
+        H, P = len(W_h), _parts(B)
         W_x, W_h, b = (w.roll(H, -1) for w in (W_x, W_h, b))
         w_oif = None if w_c is None else w_c.roll(1, 0)
-        gates, tanh_c = (_spare.take((T, P, B // P, n * H), W_h.dtype) for n in (4, 1))
-        _inputs(x, W_x, b, gates.view(T * B, 4 * H))
-        # Slot 0 is the first state, so that "before" and "after" each step are two views of one buffer.
-        h_all, c_all = W_h.new_empty(T + 1, P, B // P, H), W_h.new_empty(T + 1, P, B // P, H)
-        h_all[0], c_all[0] = h_first.view_as(h_all[0]), c_first.view_as(c_all[0])
+        own = _buffers(T, P, B // P, H, W_h.dtype)
+        _inputs(x, W_x, b, own.gates.view(T * B, 4 * H))
+        h_all = W_h.new_empty(T + 1, P, B // P, H)
+        h_all[0], own.c_all[0] = h_first.view_as(h_all[0]), c_first.view_as(h_all[0])
 
-        apart = gates.unflatten(-1, (4, H))
-        o, i, f, g = (gate.unbind(0) for gate in apart.unbind(3))
-        sums, t, h, c, c_wide = (s.unbind(0) for s in (gates, tanh_c, h_all, c_all, c_all.unsqueeze(3)))
+        h, c = h_all.unbind(0), own.c
         # Lasagne's output gate sees c after the step, so it comes later than the other two.
-        early = slice(1, 3) if peepholes == "lasagne" else slice(0, 3)
-        seeing, sigmoids = apart[:, :, :, early].unbind(0), gates[..., early.start * H : 3 * H].unbind(0)
+        late = peepholes == "lasagne"
+        seeing, sigmoids = (own.i_f, own.if_flat) if late else (own.oif, own.oif_flat)
+        w_o, w_seeing = (None, None) if w_oif is None else (w_oif[0], w_oif[1:] if late else w_oif)
         W = W_h.expand(P, H, 4 * H)
-        w_o, w_early = (None, None) if w_oif is None else (w_oif[0], w_oif[early])
         for n in range(T):
-            sums[n].baddbmm_(h[n], W)
-            if w_early is not None:
-                seeing[n].addcmul_(w_early, c_wide[n])
+            own.sums[n].baddbmm_(h[n], W)
+            if w_seeing is not None:
+                seeing[n].addcmul_(w_seeing, own.c_wide[n])
             sigmoids[n].sigmoid_()
-            g[n].tanh_()
-            torch.mul(f[n], c[n], out=c[n + 1]).addcmul_(i[n], g[n])
-            if w_o is not None and early.start:
-                o[n].addcmul_(w_o, c[n + 1]).sigmoid_()
-            torch.tanh(c[n + 1], out=t[n])
-            torch.mul(o[n], t[n], out=h[n + 1])
+            np.tanh(own.g_array[n], out=own.g_array[n])
+            torch.mul(own.f[n], c[n], out=c[n + 1]).addcmul_(own.i[n], own.g[n])
+            if w_o is not None and late:
+                own.o[n].addcmul_(w_o, c[n + 1]).sigmoid_()
+            np.tanh(own.c_array[n + 1], out=own.t_array[n])
+            torch.mul(own.o[n], own.t[n], out=h[n + 1])
         ctx.peepholes, ctx.clip = peepholes, clip
-        ctx.held = gates, tanh_c, h_all, c_all, W_x, W_h, w_oif
+        ctx.held = own, h_all, W_x, W_h, w_oif
         ctx.save_for_backward(x)
-        h_after, c_after = h_all[1:].view(T, B, H), c_all[1:].view(T, B, H)
-        ctx.mark_non_differentiable(c_after)
-        return h_after, c_after
+        c_at = c[at].reshape(B, H).clone()
+        ctx.mark_non_differentiable(c_at)
+        return h_all[1:].view(T, B, H), c_at
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, _d_c: Tensor) -> tuple[Tensor | None, ...]:
         peepholes, clip = ctx.peepholes, ctx.clip
         (x,) = ctx.saved_tensors
-        gates, tanh_c, h_all, c_all, W_x, W_h, w_oif = ctx.held
+        own, h_all, W_x, W_h, w_oif = ctx.held
         ctx.held = ()  # the gradients of the sums take the gates' place
+        gates, c_all, late = own.gates, own.c_all, peepholes == "lasagne"
         T, P, R, G = gates.shape
         B, H = P * R, G // 4
-        apart = gates.unflatten(-1, (4, H))
-        d_sums, d_gates = gates.unbind(0), apart.unbind(0)
         d_w_oif = None if w_oif is None else torch.zeros_like(w_oif)
         W_back = W_h.t().contiguous().expand(P, G, H)
         # What arrives from above at each step's h, and at the state before the first step: nothing.
         arriving = (torch.zeros_like(h_all[0]), *d_out.reshape(T, P, R, H).unbind(0))
         d_h, d_c, d_before = arriving[-1], torch.zeros_like(h_all[0]), torch.empty_like(h_all[0])
-
-        S = min(T, max(1, BLOCK // (7 * B * H * W_h.element_size())))
-        buffer_7SPRH = W_h.new_empty(7, S, P, R, H)
-        for end in range(T, 0, -S):
-            start = max(0, end - S)
+        for end in range(T, 0, -own.block):
+            start = max(0, end - own.block)
             before, after = slice(start, end), slice(start + 1, end + 1)
-            factors = buffer_7SPRH[:, : end - start]
-            _factors(factors, apart[before], h_all[after], c_all[before], tanh_c[before], w_oif, peepholes)
-            d_o, d_earlier, by_h, by_h_early = (factors[n].unbind(0) for n in (0, 4, 5, 6))
-            by_c, unclipped = factors[1:5].unbind(1), factors[:4].movedim(0, 3).unbind(0)
+            factors = own.factors[:, : end - start]
+            _factors(factors, own.apart[before], h_all[after], c_all[before], own.tanh_c[before], w_oif, late)
             for n in reversed(range(end - start)):
-                d_c.addcmul_(d_h, by_h[n])
-                d_o[n].mul_(d_h)
-                by_c[n].mul_(d_c)
-                d_c = d_earlier[n]
+                d_c.addcmul_(d_h, own.by_h[n])
+                own.d_o[n].mul_(d_h)
+                own.by_c[n].mul_(d_c)
+                d_c = own.d_earlier[n]
                 if peepholes == "paper":
-                    d_c.addcmul_(d_h, by_h_early[n])
-                torch.clamp(unclipped[n], -clip, clip, out=d_gates[start + n])
-                d_h = torch.baddbmm(arriving[start + n], d_sums[start + n], W_back, out=d_before)
+                    d_c.addcmul_(d_h, own.by_h_early[n])
+                torch.clamp(own.unclipped[n], -clip, clip, out=own.of_gates[start + n])
+                d_h = torch.baddbmm(arriving[start + n], own.sums[start + n], W_back, out=d_before)
             d_c = d_c.clone()  # the next block overwrites the factors
             if d_w_oif is not None:
                 # Peepholes see the gradient before the clip.
-                early = slice(1, 3) if peepholes == "lasagne" else slice(0, 3)
-                factors[early].mul_(c_all[before])
-                if early.start:
+                factors[late:3].mul_(c_all[before])
+                if late:
                     factors[0].mul_(c_all[after])
                 d_w_oif += factors[:3].sum((1, 2, 3))
 
         d_sums_NG = gates.view(T * B, G)
         d_W_h = h_all[:T].view(T * B, H).t() @ d_sums_NG
         d_x, d_W_x, d_b = _input_gradients(x, W_x, d_sums_NG)
-        _spare.give(gates, tanh_c)
+        _spare.setdefault(own.key, []).append(own)
         d_W_x, d_W_h, d_b = (d.roll(-H, -1) for d in (d_W_x, d_W_h, d_b))
         d_w_c = None if d_w_oif is None else d_w_oif.roll(-1, 0)
-        return None, None, d_x, d_W_x, d_W_h, d_b, d_w_c, d_h.view(B, H), d_c.view(B, H)
+        return None, None, None, d_x, d_W_x, d_W_h, d_b, d_w_c, d_h.view(B, H), d_c.view(B, H)
 
 
 def _runs(x_M: Tensor) -> tuple[Tensor, ...]:
@@ -219,7 +222,7 @@ def _factors(
     c: Tensor,
     t: Tensor,
     w_oif: Tensor | None,
-    peepholes: str,
+    late: bool,
 ) -> None:
     """What a step back multiplies gradients with; h and t = tanh(c) after each step, c before it.
 
@@ -240,7 +243,7 @@ def _factors(
         return
     w_o, w_i, w_f = w_oif
     torch.addcmul(f, of_i, w_i, out=of_earlier).addcmul_(of_f, w_f)
-    if peepholes == "paper":
-        torch.mul(of_o, w_o, out=by_h_early)
-    else:
+    if late:
         by_h.addcmul_(of_o, w_o)
+    else:
+        torch.mul(of_o, w_o, out=by_h_early)
