@@ -21,8 +21,9 @@ from torch import Tensor
 from unroll import evaluation, precisions, samplers, tokens
 from unroll.errors import ConfigurationError, RunError, SymbolError
 from unroll.evaluation import Perplexity
+from unroll.generation import DIVERGED
 from unroll.tokens import Ids, Vocabulary
-from unroll.trained import DIVERGED, Run, procedure_of
+from unroll.trained import Run, procedure_of
 
 RENDERED = 1 << 16  # tokens whose bytes are counted at a time
 LEVELS = (1, 2, 4, 8)  # bits that divide five levels of surprise: probability 1/2, 1/4, 1/16, 1/256

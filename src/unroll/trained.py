@@ -22,8 +22,6 @@ from unroll.model import Model
 from unroll.run import RunFolder
 from unroll.tokens import Vocabulary
 
-DIVERGED = "The model gives no finite probabilities: its weights have diverged. Choose another run."
-
 
 @dataclass(frozen=True)
 class Run:
