@@ -133,7 +133,9 @@ def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str,
         if others > DISTURBED * wall + 0.02:
             disturbed += 1
             if not times["ours"] and time.perf_counter() - began > 10 * seconds:
-                raise SystemExit("Other processes keep the processor busy: no round went undisturbed. Nothing recorded.")
+                raise SystemExit(
+                    "Other processes keep the processor busy: no round went undisturbed. Nothing recorded."
+                )
             continue
         for name, value in found.items():
             times[name].append(value)
