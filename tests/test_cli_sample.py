@@ -29,14 +29,14 @@ def test_every_sample_of_n_is_the_sample_of_its_own_seed(run: Path) -> None:
         assert [found] == samples(run, "--prompt", "abc", "--length", 20, "--seed", found["seed"])
         assert set(found) == {"text", "tokens", "logprobs", "procedure", "seed"}
     plain = unroll("sample", run, "--prompt", "abc", "--length", 20, "--n", 3, "--seed", 4).out
-    assert plain == "".join(f"--- {s['seed']}\n{s['text']}\n" for s in three)
+    assert plain == "".join(f"--- seed {s['seed']}\n{s['text']}\n" for s in three)
 
 
 def test_texts_that_end_at_different_tokens_are_still_shown_in_order(run: Path) -> None:
     arguments = (run, "--prompt", "abc", "--length", 30, "--n", 5, "--stop", "ab", "--stop", "c")
     found = samples(*arguments)
     assert len({len(s["tokens"]) for s in found}) > 1
-    assert unroll("sample", *arguments).out == "".join(f"--- {s['seed']}\n{s['text']}\n" for s in found)
+    assert unroll("sample", *arguments).out == "".join(f"--- seed {s['seed']}\n{s['text']}\n" for s in found)
 
 
 def test_a_prompt_from_a_file_is_the_prompt(run: Path, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_beams_search_and_do_not_draw(run: Path, procedure: str) -> None:
     assert samples(*arguments, "--seed", 9)[0]["text"] == best["text"]
     assert samples(*arguments, "--n", 3)[0]["text"] == best["text"]
     assert unroll("sample", *arguments).out == best["text"] + "\n"
-    assert unroll("sample", *arguments, "--n", 2).out.startswith(f"--- 1\n{best['text']}\n--- 2\n")
+    assert unroll("sample", *arguments, "--n", 2).out.startswith(f"--- number 1\n{best['text']}\n--- number 2\n")
 
 
 def test_side_by_side_is_both_procedures_from_one_prompt_and_seed(run: Path) -> None:
@@ -100,7 +100,8 @@ def test_two_columns_fill_the_terminal_and_lose_nothing(
     texts = [s["text"] for s in samples(*arguments, "--side-by-side")]
     monkeypatch.setattr(side_by_side, "on_a_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
-    shown = unroll("sample", *arguments, "--side-by-side").out.splitlines()
+    prompt, *shown = unroll("sample", *arguments, "--side-by-side").out.splitlines()
+    assert prompt == "abc"
     assert max(len(line) for line in shown) <= columns
     pairs = [line.split(side_by_side.GAP) for line in shown]
     assert all(len(pair) == 2 for pair in pairs)

@@ -28,10 +28,10 @@ DECODINGS = (
 
 
 def one_model(
-    cell: str = "lstm", peepholes: str = "paper", layers: int = 1, precision: str = "float64", **more
+    cell: str = "lstm", peepholes: str = "paper", layers: int = 1, precision: str = "float64", hidden: int = 13
 ) -> Model:
-    shape = {"hidden": 13, "dense": 10} | more
-    return random_model([tiny(cell=cell, peepholes=peepholes, layers=layers, k2=K2, precision=precision, **shape)], [V])
+    shape = {"cell": cell, "peepholes": peepholes, "layers": layers, "hidden": hidden, "dense": 8 * hidden}
+    return random_model([tiny(k2=K2, precision=precision, **shape)], [V])
 
 
 def mixed_streams(count: int) -> list[Stream]:
@@ -84,10 +84,9 @@ def test_100_streams_draw_alone_what_they_draw_in_one_batch_in_any_order(
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("procedure", PROCEDURES)
-def test_a_model_as_large_as_the_small_preset_draws_alone_what_it_draws_in_a_batch(
-    procedure: str, precision: str
-) -> None:
-    model, streams = one_model(precision=precision, hidden=128), mixed_streams(100)
+@pytest.mark.parametrize("hidden", [1, 5, 24, 128])
+def test_a_model_of_any_size_draws_alone_what_it_draws_in_a_batch(procedure: str, precision: str, hidden: int) -> None:
+    model, streams = one_model(precision=precision, hidden=hidden), mixed_streams(100)
     together = probabilities(model, streams, procedure)
     for n in range(0, 100, 7):
         check_same(probabilities(model, [streams[n]], procedure)[0], together[n])

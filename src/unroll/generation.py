@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +37,7 @@ class Stream:
     seed: int
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """One token of each stream that drew at this step, by its place among the streams."""
 
     streams: list[int]
@@ -50,10 +51,47 @@ class _Row:
 
     def __init__(self, place: int, stream: Stream, tokens: Ids) -> None:
         self.place, self.stream = place, stream
-        self.prompt = iter(tokens.tolist())
-        self.left = len(tokens)
+        self.prompt = tokens.tolist()[::-1]  # what has not been read of it, backwards
         self.drawn = 0
         self.uniforms = Uniforms(stream.seed)
+
+
+class _Crew:
+    """The rows of a step: what does not change from token to token is looked up once, until a row begins or ends."""
+
+    def __init__(self, rows: list[_Row]) -> None:
+        self.rows = rows
+        self.drawing = [b for b, row in enumerate(rows) if not row.prompt]
+        chosen = [rows[b] for b in self.drawing]
+        self._chosen, self._places = chosen, [row.place for row in chosen]
+        self._decodings, self._uniforms = [row.stream.decoding for row in chosen], [row.uniforms for row in chosen]
+        self._reading = len(rows) - len(chosen)
+
+    def draw(self, stepper: stepping.Stepper) -> Drawn:
+        """A token for each row whose prompt has been read."""
+        logits_BV = stepper.logits().astype(np.float64)
+        chosen_BV = logits_BV[self.drawing] if self._reading else logits_BV
+        ids, logprobs = choose(chosen_BV, self._decodings, [next(uniforms) for uniforms in self._uniforms])
+        if not math.isfinite(sum(logprobs)):
+            raise RunError(DIVERGED)
+        return Drawn(self._places, ids, logprobs, chosen_BV)
+
+    def ended(self, ids: list[int], ends: Ends) -> list[int]:
+        """The rows for which this was the last token."""
+        found = []
+        for b, row, token in zip(self.drawing, self._chosen, ids, strict=True):
+            row.drawn += 1
+            if ends(row.place, token) or row.drawn == row.stream.length:
+                found.append(b)
+        return found
+
+    def followed_by(self, ids: list[int]) -> tuple[_Crew, list[int]]:
+        """What each row reads next, the token it drew or one of its prompt, and the crew from then on."""
+        if not self._reading:
+            return self, ids
+        own = dict(zip(self.drawing, ids, strict=True))
+        following = [own[b] if b in own else row.prompt.pop() for b, row in enumerate(self.rows)]
+        return _Crew(self.rows), following
 
 
 def generate(
@@ -62,52 +100,44 @@ def generate(
     """Draw until every stream has its length, or until `ends(stream, token)` says that this token was its last."""
     waiting = iter([_Row(n, stream, read(stream.prompt, k2, procedure)) for n, stream in enumerate(streams)])
     capacity = min(len(streams), stepping.most_rows(model, k2, procedure))
-    rows = [row for _, row in zip(range(capacity), waiting, strict=False)]
+    crew = _Crew(list(islice(waiting, capacity)))
     stepper = stepping.prepare(model, k2, procedure, capacity)
     stepper.begin(capacity)
-    while rows:
-        ids = [0] * len(rows)
-        drawing = [b for b, row in enumerate(rows) if not row.left]
-        ended: set[int] = set()
-        if drawing:
-            drawn = _draw(stepper, rows, drawing)
+    while crew.rows:
+        ids: list[int] = []
+        if crew.drawing:
+            with np.errstate(over="ignore", invalid="ignore"):  # numbers out of bounds end in an error of their own
+                drawn = crew.draw(stepper)
             yield drawn
-            for b, token in zip(drawing, drawn.ids, strict=True):
-                ids[b], row = token, rows[b]
-                row.drawn += 1
-                if ends(row.place, token) or row.drawn == row.stream.length:
-                    ended.add(b)
-        for b in sorted(ended):
-            follower = next(waiting, None)
-            if follower:
-                rows[b] = follower
-                stepper.restart([b])
-                ended.remove(b)
-        if ended:
-            kept = [b for b in range(len(rows)) if b not in ended]
-            rows, ids = [rows[b] for b in kept], [ids[b] for b in kept]
-            stepper.take(kept)
-        for b, row in enumerate(rows):
-            if row.left:
-                ids[b] = next(row.prompt)
-                row.left -= 1
-        if rows:
-            with np.errstate(over="ignore", invalid="ignore"):  # weights that are out of bounds are told of below
+            ids = drawn.ids
+            ended = crew.ended(ids, ends)
+            if ended:
+                crew, ids = _relieved(crew, ids, ended, waiting, stepper)
+        crew, ids = crew.followed_by(ids)
+        if crew.rows:
+            with np.errstate(over="ignore", invalid="ignore"):
                 stepper.read(np.array(ids))
+
+
+def _relieved(
+    crew: _Crew, ids: list[int], ended: list[int], waiting: Iterator[_Row], stepper: stepping.Stepper
+) -> tuple[_Crew, list[int]]:
+    """Rows that waited take the places of rows that ended, or those are gone; the tokens of the rows that stay."""
+    rows, over, gone = list(crew.rows), set(ended), set()
+    tokens = {b: token for b, token in zip(crew.drawing, ids, strict=True) if b not in over}
+    for b in ended:
+        follower = next(waiting, None)
+        if follower is None:
+            gone.add(b)
+        else:
+            rows[b] = follower
+            stepper.restart([b])
+    kept = [b for b in range(len(rows)) if b not in gone]
+    if gone:
+        stepper.take(kept)
+    return _Crew([rows[b] for b in kept]), [tokens[b] for b in kept if b in tokens]
 
 
 def read(prompt: Ids, k2: int, procedure: str) -> Ids:
     """What must be read of a prompt: a window holds k2 tokens, so of a longer one only the last k2 matter to it."""
     return prompt[-k2:] if samplers.forgets(procedure) else prompt
-
-
-def _draw(stepper: stepping.Stepper, rows: list[_Row], drawing: list[int]) -> Drawn:
-    """A token for each row whose prompt has been read."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        logits_BV = stepper.logits()
-        chosen = logits_BV.astype(np.float64) if len(drawing) == len(rows) else logits_BV[drawing].astype(np.float64)
-        decodings, uniforms = [rows[b].stream.decoding for b in drawing], [next(rows[b].uniforms) for b in drawing]
-        ids, logprobs = choose(chosen, decodings, uniforms)
-    if not math.isfinite(sum(logprobs)):
-        raise RunError(DIVERGED)
-    return Drawn([rows[b].place for b in drawing], ids, logprobs, chosen)

@@ -100,7 +100,7 @@ def hand_over(
         print_json({"samples": [asdict(s) for s in samples]})
     elif not out:
         for place, found in enumerate(samples):
-            _head(found.seed if len({s.seed for s in samples}) > 1 else place + 1, len(samples))
+            _head(f"seed {found.seed}" if samples[0].seed != samples[-1].seed else f"number {place + 1}", len(samples))
             typer.echo(visible(found.text))
 
 
@@ -113,7 +113,7 @@ def _stream(run: Run, settings: Settings) -> None:
     if settings.prompt and len(requests) == 1 and sys.stdout.isatty():
         typer.secho(visible(settings.prompt), dim=True, nl=False)
         before = prompt_ids(run, settings.prompt)[-1:].tolist()
-    _head(requests[0].seed, len(requests))
+    _head(f"seed {requests[0].seed}", len(requests))
     texts, ended, current = [""] * len(requests), set[int](), 0
     for place, token in stream_all(run, requests, settings.sample, before):
         texts[place] += token.text
@@ -125,7 +125,7 @@ def _stream(run: Run, settings: Settings) -> None:
             typer.echo()
             current += 1
             if current < len(requests):
-                _head(requests[current].seed, len(requests))
+                _head(f"seed {requests[current].seed}", len(requests))
                 _show(texts[current])
 
 
@@ -134,10 +134,10 @@ def _show(text: str) -> None:
     sys.stdout.flush()
 
 
-def _head(seed: int, texts: int) -> None:
+def _head(name: str, texts: int) -> None:
     """A line above each of several texts."""
     if texts > 1:
-        typer.secho(f"--- {seed}", dim=True)
+        typer.secho(f"--- {name}", dim=True)
 
 
 def _problems(

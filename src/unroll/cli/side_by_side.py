@@ -88,6 +88,8 @@ def show(run: Run, settings: Settings, json: bool) -> None:
         _blocks(run, settings, json)
         return
     left, right = (_Column(run, settings, procedure, width) for procedure in PROCEDURES)
+    if settings.prompt:
+        typer.secho(visible(settings.prompt), dim=True)
     typer.secho(_row(left.procedure, right.procedure, width), bold=True)
     waiting: tuple[list[str], list[str]] = ([], [])
     # A token of each in turn, so that neither column runs ahead for long.

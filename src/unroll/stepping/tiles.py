@@ -47,8 +47,9 @@ def _as_the_largest(size: int, W: Tensor) -> bool:
     """Whether one row, in every place of a tile of this size, gets the bits of the largest tile's first place."""
     *several, K, N = W.shape
     generator = torch.Generator().manual_seed(K * N)
-    row_1K = torch.empty(1, K, dtype=W.dtype).uniform_(-1, 1, generator=generator)
-    expected, found = (torch.zeros(*several, rows, N, dtype=W.dtype) for rows in (LARGEST, size))
-    add_product(expected, row_1K.repeat(LARGEST, 1), W)
-    add_product(found, row_1K.repeat(size, 1), W)
+    # What is added to must not be 0: whether it is the first or the last term of a sum is part of how that rounds.
+    row, base = (torch.empty(1, n, dtype=W.dtype).uniform_(-1, 1, generator=generator) for n in (K, N))
+    expected, found = (base.repeat(*several, rows, 1) for rows in (LARGEST, size))
+    add_product(expected, row.repeat(LARGEST, 1), W)
+    add_product(found, row.repeat(size, 1), W)
     return bool((found == expected[..., :1, :]).all())

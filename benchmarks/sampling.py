@@ -1,0 +1,187 @@
+"""Tokens a second on the CPU: windowed as the paper runs it, rolling and progressive, and what one writes with nn.LSTM.
+
+Every contestant draws real tokens, in one process, in short blocks that take turns, so that whatever else the machine
+does meets all of them. A figure is the median over blocks, a ratio the median of the ratios of neighbouring blocks.
+Writes results/bench/sampling_cpu.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unroll import Experiment, Scheme
+from unroll.decoding import Decoding
+from unroll.generation import Stream, generate
+from unroll.model import Model
+
+RECORD = Path(__file__).parent.parent / "results" / "bench" / "sampling_cpu.json"
+V, K2, DENSE = 85, 100, 1024
+PROMPT = np.arange(K2) % V
+ENDLESS = 10**9
+BLOCK_S = 0.1  # a block draws for about so long
+STREAMS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
+
+torch.set_grad_enabled(False)
+
+
+def model(hidden: int, layers: int) -> Model:
+    """As training starts, which draws nearly uniformly: every token is another."""
+    experiment = Experiment(
+        corpus="none", scheme=Scheme(k2=K2), hidden=hidden, layers=layers, dense=DENSE, device="cpu"
+    )
+    return Model.initial([experiment], [V], torch.device("cpu"), "host")
+
+
+def ours(of: Model, procedure: str, streams: int = 1) -> Iterator[int]:
+    """How many tokens each step draws."""
+    asked = [Stream(PROMPT, ENDLESS, Decoding(), seed) for seed in range(streams)]
+    return (len(drawn.ids) for drawn in generate(of, asked, K2, procedure))
+
+
+class Usual(torch.nn.Module):
+    """nn.LSTM on one-hot input, the same head."""
+
+    def __init__(self, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(V, hidden, layers, batch_first=True)
+        self.dense, self.out = torch.nn.Linear(hidden, DENSE), torch.nn.Linear(DENSE, V)
+
+    def forward(self, ids: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
+        h, state = self.lstm(torch.nn.functional.one_hot(ids, V).float(), state)
+        logits = self.out(torch.nn.functional.leaky_relu(self.dense(h[:, -1]), 0.01))
+        return torch.softmax(logits, -1), state
+
+
+def usual_progressive(of: Usual) -> Iterator[int]:
+    """A token at a time, the state handed on."""
+    p, state = of(torch.from_numpy(PROMPT).unsqueeze(0))
+    while True:
+        token = torch.multinomial(p, 1)
+        token.item()
+        yield 1
+        p, state = of(token, state)
+
+
+def usual_windowed(of: Usual) -> Iterator[int]:
+    """The last k2 tokens read again for each."""
+    window = torch.from_numpy(PROMPT).unsqueeze(0)
+    while True:
+        token = torch.multinomial(of(window)[0], 1)
+        token.item()
+        yield 1
+        window = torch.cat((window[:, 1:], token), dim=1)
+
+
+def seconds_a_token(drawing: Iterator[int], steps: int) -> float:
+    """Over one block."""
+    began = time.perf_counter()
+    tokens = sum(next(drawing) for _ in range(steps))
+    return (time.perf_counter() - began) / tokens
+
+
+def in_turns(contestants: dict[str, Callable[[], Iterator[int]]], blocks: int) -> dict[str, list[float]]:
+    """Seconds a token of each contestant, block by block."""
+    drawing = {name: begin() for name, begin in contestants.items()}
+    steps = {}
+    for name, tokens in drawing.items():
+        next(tokens)  # reads the prompt
+        few = 3
+        began = time.perf_counter()
+        seconds_a_token(tokens, few)
+        steps[name] = max(2, int(BLOCK_S * few / (time.perf_counter() - began)))
+    found: dict[str, list[float]] = {name: [] for name in drawing}
+    for _ in range(blocks):
+        for name, tokens in drawing.items():
+            found[name].append(seconds_a_token(tokens, steps[name]))
+    return found
+
+
+def one_stream(hidden: int, layers: int, blocks: int) -> dict[str, Any]:
+    """All contestants, one stream each."""
+    own, usual = model(hidden, layers), Usual(hidden, layers).eval()
+    found = in_turns(
+        {
+            "progressive": lambda: ours(own, "progressive"),
+            "nn.LSTM progressive": lambda: usual_progressive(usual),
+            "windowed": lambda: ours(own, "windowed"),
+            "nn.LSTM windowed": lambda: usual_windowed(usual),
+            "windowed-naive": lambda: ours(own, "windowed-naive"),
+        },
+        blocks,
+    )
+    ratios = {
+        name: [b / a for a, b in zip(found[name], found[f"nn.LSTM {name}"], strict=True)]
+        for name in ("progressive", "windowed")
+    }
+    rolling = [b / a for a, b in zip(found["windowed"], found["windowed-naive"], strict=True)]
+    return {
+        "hidden": hidden,
+        "layers": layers,
+        "us_a_token": {name: round(1e6 * statistics.median(values), 1) for name, values in found.items()},
+        "faster_than_nn.LSTM": {name: round(statistics.median(values), 2) for name, values in ratios.items()},
+        "rolling_faster_than_naive": round(statistics.median(rolling), 2),
+        "blocks_us_a_token": {name: [round(1e6 * v, 1) for v in values] for name, values in found.items()},
+    }
+
+
+def many_streams(hidden: int, procedure: str, most: int) -> dict[str, float]:
+    """Tokens a second, all streams together, by their number."""
+    own, found = model(hidden, 1), {}
+    for streams in [n for n in STREAMS if n <= most]:
+        drawing = ours(own, procedure, streams)
+        next(drawing)
+        steps = max(3, 400 // streams)
+        values = [1 / seconds_a_token(drawing, steps) for _ in range(5)]
+        found[str(streams)] = round(statistics.median(values), 1)
+        print(f"  γ={hidden} {procedure}, {streams} streams: {found[str(streams)]:,.0f} tokens a second", flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure, print and record."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--blocks", type=int, default=15)
+    arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
+    chosen = arguments.parse_args()
+    torch.set_num_threads(chosen.threads)
+    torch.manual_seed(0)
+    alone = []
+    for hidden, layers in ((128, 1), (512, 1), (128, 2), (512, 2)):
+        alone.append(one_stream(hidden, layers, chosen.blocks))
+        shown = {k: v for k, v in alone[-1].items() if not k.startswith("blocks")}
+        print(json.dumps(shown, ensure_ascii=False), flush=True)
+    many = {
+        f"{procedure} γ={hidden}": many_streams(hidden, procedure, most)
+        for hidden, procedure, most in (
+            (128, "progressive", 4096),
+            (512, "progressive", 4096),
+            (128, "windowed", 64),
+            (512, "windowed", 16),
+        )
+    }
+    record = {
+        "what": "seconds and tokens on the CPU, float32, |V| = 85, k2 = 100, LSTM with the paper's peepholes",
+        "one_stream": alone,
+        "tokens_a_second_by_streams": many,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
