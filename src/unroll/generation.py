@@ -103,20 +103,19 @@ def generate(
     crew = _Crew(list(islice(waiting, capacity)))
     stepper = stepping.prepare(model, k2, procedure, capacity)
     stepper.begin(capacity)
+    ids: list[int] = []
     while crew.rows:
-        ids: list[int] = []
-        if crew.drawing:
-            with np.errstate(over="ignore", invalid="ignore"):  # numbers out of bounds end in an error of their own
-                drawn = crew.draw(stepper)
+        crew, ids = crew.followed_by(ids)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers out of bounds end in an error of their own
+            stepper.read(np.array(ids))
+            drawn = crew.draw(stepper) if crew.drawing else None
+        ids = []
+        if drawn:
             yield drawn
             ids = drawn.ids
             ended = crew.ended(ids, ends)
             if ended:
                 crew, ids = _relieved(crew, ids, ended, waiting, stepper)
-        crew, ids = crew.followed_by(ids)
-        if crew.rows:
-            with np.errstate(over="ignore", invalid="ignore"):
-                stepper.read(np.array(ids))
 
 
 def _relieved(

@@ -63,5 +63,5 @@ def test_one_product_and_several_at_once_add_to_what_is_there() -> None:
     x = torch.linspace(0, 1, 15).view(3, 5)
     for W in WEIGHTS:
         out = torch.ones(*W.shape[:-2], 3, 7)
-        tiles.add_product(out, x, W)
+        tiles.add_product(out, tiles.shared(x, len(W)) if W.dim() == 3 else x, W)
         assert torch.allclose(out, 1 + x @ W)

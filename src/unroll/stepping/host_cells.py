@@ -4,6 +4,8 @@ Gates lie one after the other, not side by side, so that every pass over some of
 memory. Sigmoids come first, with weights halved, since 2·σ(a) = tanh(½·a) + 1 and halving is exact: one tanh serves
 all gates of a layer. NumPy's tanh gives an element the same bits wherever it stands in an array.
 
+`h_t` is h in torch, once for every gate.
+
 Shapes: N gates, R rows, I inputs, H hidden, V vocabulary.
 """
 

@@ -21,7 +21,8 @@ class _Tile:
     def __init__(self, state: list[list[Array]], start: int, size: int, work: list[Work]) -> None:
         self._rows, self._work = slice(start, start + size), work
         self._state = [tuple(s[self._rows] for s in layer) for layer in state]
-        self._h_t = [torch.from_numpy(layer[0]) for layer in self._state]
+        gates = len(work[0].pre)
+        self._h_t = [tiles.shared(torch.from_numpy(layer[0]), gates) for layer in self._state]
 
     def read(self, ids_B: Ids) -> None:
         bottom = self._work[0]

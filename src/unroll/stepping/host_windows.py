@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll.stepping import Array, Ids
+from unroll.stepping import Array, Ids, tiles
 from unroll.stepping.host_cells import zeros
 from unroll.stepping.host_progressive import Progressive
 from unroll.stepping.host_weights import Head, Weights
@@ -25,7 +25,8 @@ class _Windows:
 
     def __init__(self, weights: Weights, k2: int) -> None:
         self.state = [[zeros(k2, weights.hidden, dtype=weights.dtype) for _ in layer] for layer in weights.first]
-        self.h_t = [torch.from_numpy(layer[0]) for layer in self.state]
+        gates = len(weights.layers[0].W_h)
+        self.h_t = [tiles.shared(torch.from_numpy(layer[0]), gates) for layer in self.state]
         self.read = 0
 
     def copy_from(self, other: _Windows) -> None:
@@ -68,7 +69,7 @@ class Rolling:
         bottom.pre[:] = bottom.layer.inputs[:, token : token + 1]
         below: Tensor | None = None
         for work, state, first, whole_t in zip(layers, row.state, self._weights.first, row.h_t, strict=True):
-            h_t = whole_t if begun == k2 else whole_t[:begun]
+            h_t = whole_t if begun == k2 else whole_t[:, :begun]
             for s, value in zip(state, first, strict=True):
                 s[begins] = value
             if below is not None:

@@ -19,12 +19,17 @@ LARGEST = 64
 SIZES = (2, 4, 8, 16, 32)
 
 
-def add_product(out: Tensor, x_RK: Tensor, W: Tensor) -> None:
-    """out += x·W for one matrix, or for several at once; all that steps multiply, so what was seen of it holds."""
+def add_product(out: Tensor, x: Tensor, W: Tensor) -> None:
+    """out += x·W, one product or several at once; all that steps multiply, so what was seen of it holds for them."""
     if W.dim() == 3:
-        out.baddbmm_(x_RK.expand(len(W), -1, -1), W)
+        out.baddbmm_(x, W)
     else:
-        out.addmm_(x_RK, W)
+        out.addmm_(x, W)
+
+
+def shared(x_RK: Tensor, several: int) -> Tensor:
+    """The same rows for each of several products at once, without a copy."""
+    return x_RK.expand(several, -1, -1)
 
 
 def alike(weights: Iterable[Tensor]) -> tuple[int, ...]:
@@ -50,6 +55,7 @@ def _as_the_largest(size: int, W: Tensor) -> bool:
     # What is added to must not be 0: whether it is the first or the last term of a sum is part of how that rounds.
     row, base = (torch.empty(1, n, dtype=W.dtype).uniform_(-1, 1, generator=generator) for n in (K, N))
     expected, found = (base.repeat(*several, rows, 1) for rows in (LARGEST, size))
-    add_product(expected, row.repeat(LARGEST, 1), W)
-    add_product(found, row.repeat(size, 1), W)
+    for out in (expected, found):
+        rows = row.repeat(out.shape[-2], 1)
+        add_product(out, shared(rows, len(W)) if several else rows, W)
     return bool((found == expected[..., :1, :]).all())
