@@ -16,10 +16,9 @@ def rounding_by(shift, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products that are off by an amount that depends on the number of rows, and in each row on its place."""
 
     def add_product(out, x, W):
-        rows = x.shape[0]
-        out += (
-            x[:, :1] * W[..., :1, :] + torch.tensor([shift(rows, place) for place in range(rows)]).unsqueeze(-1) * 1e-3
-        )
+        rows = x.shape[-2]
+        off_R1 = torch.tensor([shift(rows, place) for place in range(rows)]).unsqueeze(-1) * 1e-3
+        out += x[..., :1] * W[..., :1, :] + off_R1
 
     monkeypatch.setattr(tiles, "add_product", add_product)
 
