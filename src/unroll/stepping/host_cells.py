@@ -61,15 +61,21 @@ class HostLayer:
 
 
 class Work:
-    """A layer, and scratch for R rows of it."""
+    """A layer, and scratch for R rows of it; `alone`, these rows are all one stream's.
 
-    def __init__(self, layer: HostLayer, rows: int) -> None:
+    torch adds peepholes in one pass and without memory of its own, which the caches thank it for. But it may round the
+    last elements of an array otherwise than the first: where rows of several streams share an array, NumPy does it.
+    """
+
+    def __init__(self, layer: HostLayer, rows: int, alone: bool = False) -> None:
         N, H, _ = layer.W_h.shape
         self.layer, dtype = layer, layer.W_h.dtype
         self.pre, self.product = (zeros(N, rows, H, dtype=dtype) for _ in range(2))
         self.spare = zeros(rows, H, dtype=dtype)
         # Written out for every row: NumPy is far slower where one operand is shorter than the others.
-        self.peepholes = None if layer.peepholes is None else np.repeat(layer.peepholes, rows, axis=1)
+        copies = 1 if alone else rows
+        self.peepholes = None if layer.peepholes is None else np.repeat(layer.peepholes, copies, axis=1)
+        self.alone = alone
         self.half, self.one = (np.array(x, self.pre.dtype) for x in (0.5, 1.0))
         self._look()
 
@@ -81,11 +87,12 @@ class Work:
         self.product_before_last, self.product_middle = self.product[:-1], self.product[1:-1]
 
     def first(self, rows: int) -> Work:
-        """The same scratch, for the first few of its rows."""
+        """The same scratch, for the first few of a stream's rows."""
+        assert self.alone
         some: Any = object.__new__(Work)
         some.layer, some.half, some.one = self.layer, self.half, self.one
         some.pre, some.product, some.spare = self.pre[:, :rows], self.product[:, :rows], self.spare[:rows]
-        some.peepholes = None if self.peepholes is None else self.peepholes[:, :rows]
+        some.peepholes, some.alone = self.peepholes, self.alone
         some._look()
         return some  # type: ignore[no-any-return]
 
@@ -105,9 +112,13 @@ def _lstm(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
     # Lasagne's output gate sees c after the step, so it comes later than the other two.
     sums, sigmoids = (work.after_first, work.middle) if lasagne else (work.pre, work.before_last)
     if work.peepholes is not None:
-        product = work.product_middle if lasagne else work.product_before_last
-        np.multiply(c, work.peepholes[1:] if lasagne else work.peepholes, out=product)
-        np.add(sigmoids, product, out=sigmoids)
+        w = work.peepholes[1:] if lasagne else work.peepholes
+        if work.alone:
+            torch.from_numpy(sigmoids).addcmul_(torch.from_numpy(c), torch.from_numpy(w))
+        else:
+            product = work.product_middle if lasagne else work.product_before_last
+            np.multiply(c, w, out=product)
+            np.add(sigmoids, product, out=sigmoids)
     np.tanh(sums, out=sums)
     np.add(sigmoids, work.one, out=sigmoids)
     np.multiply(f, c, out=f)

@@ -31,9 +31,9 @@ class Weights:
         between = [W for layer in self.layers for W in (layer.W_x, layer.W_h) if W is not None]
         self.sizes = tiles.alike([*between, self.dense_W, self.out_W])
 
-    def work(self, rows: int) -> list[Work]:
-        """Scratch for the layers' steps."""
-        return [Work(layer, rows) for layer in self.layers]
+    def work(self, rows: int, alone: bool = False) -> list[Work]:
+        """Scratch for the layers' steps; `alone`, for rows of one stream."""
+        return [Work(layer, rows, alone) for layer in self.layers]
 
 
 class _HeadTile(NamedTuple):

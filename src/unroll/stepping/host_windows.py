@@ -42,7 +42,7 @@ class Rolling:
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         self._weights, self._k2 = weights, k2
         self._head = Head(weights, capacity)
-        whole = weights.work(k2)
+        whole = weights.work(k2, alone=True)
         self._scratch = [[work.first(n) for work in whole] for n in range(1, k2)] + [whole]
         self._rows: list[_Windows] = []
 
