@@ -47,8 +47,8 @@ def percent(ratio: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio: `1.27 ×`."""
-    return f"{ratio:.3g} ×"
+    """A ratio: `1.005 ×`, `13.2 ×`."""
+    return f"{ratio:.3f} ×" if 0.5 < ratio < 2 else f"{ratio:.3g} ×"
 
 
 def listed(values: dict[str, str]) -> str:
