@@ -82,3 +82,22 @@ def test_what_is_no_figure_is_not_drawn(tmp_path: Path) -> None:
     made = records(figures=["timing", "extras"])
     assert [pictures.save(record, tmp_path) for record in made.values()] == [None, None]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_small_scale_that_has_learnt_nothing_is_drawn_and_says_so() -> None:
+    for figure in ("schemes", "k2"):
+        record = records(figures=[figure])[figure]
+        few = {"batch": [1, 16], "sequences": [64, 1024], "loss": [4.5, 4.5], "seconds": [0.0, 0.01]}
+        short = tuple(
+            replace(c, points=few | {"windowed": [None, 900.0], "progressive": [None, 900.0]}) for c in record.curves
+        )
+        drawn = pictures.draw(replace(record, scale=0.005, curves=short))
+        assert "at scale 0.005" in drawn.get_suptitle()
+
+
+def test_curves_without_a_number_are_not_drawn(tmp_path: Path) -> None:
+    record = records(figures=["schemes"])["schemes"]
+    nothing = tuple(replace(c, points=c.points | {c.sample: [None] * len(c.points["batch"])}) for c in record.curves)
+    assert pictures.save(replace(record, curves=nothing), tmp_path) is None
+    some = replace(record, curves=(*nothing[:7], *record.curves[7:]))
+    assert pictures.save(some, tmp_path) == tmp_path / "schemes.png"

@@ -56,7 +56,7 @@ def save(record: Record, folder: Path, suffix: str = ".png") -> Path | None:
     """Draw a record's figure as FOLDER/FIGURE.png or .svg; None for a record that is no figure of the paper's."""
     from matplotlib import rc_context
 
-    if record.figure not in LOOKS or not record.curves:
+    if record.figure not in LOOKS or not any(curve.own for curve in record.curves):
         return None
     path = folder / f"{record.figure}{suffix}"
     with rc_context({"svg.hashsalt": "unroll", "svg.fonttype": "path", "text.parse_math": False}):
@@ -203,7 +203,9 @@ def _axes(every: Sequence[Any], record: Record, look: Look) -> None:
     values = [value for curve in record.curves for _, value in _columns(curve, look)]
     low, high = min(values), max(values)
     # A few points of the first batches reach thousands; the paper's axes end near the size of the vocabulary.
-    high = min(high, CLIP if look.against == "seconds" else 150.0)
+    # A run so short that it never came below is shown as it is.
+    top = CLIP if look.against == "seconds" else 150.0
+    high = min(high, top) if low < top else high
     ticks = [
         tick for power in range(-1, 4) for tick in (10.0**power * n for n in (1, 2, 3, 5)) if low * 0.8 <= tick <= high
     ]
