@@ -9,6 +9,7 @@ import pytest
 from made_up import records
 
 from unroll.paper import pictures
+from unroll.paper.figures import QUESTIONS
 from unroll.paper.records import from_json, write
 from unroll.paper.records import path as record_path
 
@@ -79,8 +80,7 @@ def test_unstable_is_marked_after_the_first_hundred_batches_only() -> None:
 
 
 def test_what_is_no_figure_is_not_drawn(tmp_path: Path) -> None:
-    made = records(figures=["timing", "extras"])
-    assert [pictures.save(record, tmp_path) for record in made.values()] == [None, None]
+    assert pictures.save(records(figures=["timing"])["timing"], tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,3 +101,18 @@ def test_curves_without_a_number_are_not_drawn(tmp_path: Path) -> None:
     assert pictures.save(replace(record, curves=nothing), tmp_path) is None
     some = replace(record, curves=(*nothing[:7], *record.curves[7:]))
     assert pictures.save(some, tmp_path) == tmp_path / "schemes.png"
+
+
+def test_the_extras_show_scheme_4_under_every_setting_as_a_line_with_a_band_over_k1() -> None:
+    assert [dict(variant) for variant in pictures.SETTINGS.values()] == list(QUESTIONS)
+    axes = pictures.draw(records(figures=["extras"])["extras"]).axes
+    assert [len([line for line in own.lines if len(line.get_xdata()) > 1]) for own in axes] == [len(QUESTIONS)] * 4
+    assert [len(own.collections) for own in axes] == [len(QUESTIONS)] * 4
+
+
+def test_a_seed_that_stopped_does_not_end_the_line_of_the_others() -> None:
+    record = records(figures=["schemes"], seeds=(0, 1))["schemes"]
+    first = record.curves[0]
+    cut = replace(first, state="stopped", stopped_at=90, points={k: v[:20] for k, v in first.points.items()})
+    axes = pictures.draw(replace(record, curves=(cut, *record.curves[1:]))).axes[0]
+    assert {len(line.get_xdata()) for line in axes.lines} - {1} == {len(first.points["batch"])}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unroll.paper.figures import RANDOM_RESET
 from unroll.paper.records import UNSTABLE, Curve, Record
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which most colour-blind readers tell apart; yellow is left out, as it is lost on white.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7"
+SKY = "#56b4e9"
 INK, GREY, PALE = "#222222", "#777777", "#e8e8e8"
 NAMES = {"english": "English", "finnish": "Finnish", "linux": "Linux", "music": "Music"}
 # The paper clips its figure of k2 here.
@@ -36,6 +39,8 @@ class Look(NamedTuple):
     colours: Mapping[Any, str]
     title: str
     against: str = "sequences"
+    scheme: int | None = None  # the only one that it shows
+    merged: bool = False  # the five k1 as one line in a band
 
 
 FOUR = (BLUE, GREEN, VERMILION, ORANGE)
@@ -43,11 +48,25 @@ SCHEME_COLOURS = dict(zip((1, 2, 3, 4), FOUR, strict=True))
 CORPUS_COLOURS = dict(zip(NAMES, FOUR, strict=True))
 ARCHITECTURE_COLOURS = dict(zip(((1, 128), (1, 512), (2, 128), (2, 512)), FOUR, strict=True))
 K2_COLOURS = dict(zip((20, 40, 60, 80, 100), (*FOUR, PURPLE), strict=True))
+# What we asked of scheme 4 beyond the paper; black is the paper's own setting.
+SETTINGS = {
+    "as in the paper": {},
+    "forget bias 5": {"forget_bias": 5.0},
+    "Lasagne's peepholes": {"peepholes": "lasagne"},
+    "no peepholes": {"peepholes": "off"},
+    "never reset": {"reset": "never"},
+    "never reset, read on": {"reset": "never", "rotation": "continue"},
+    "reset at random": {"reset": RANDOM_RESET},
+}
+SETTING_COLOURS = dict(zip(SETTINGS, (INK, *FOUR, PURPLE, SKY), strict=True))
 LOOKS = {
     "architectures-1": Look("corpus", "architecture", ARCHITECTURE_COLOURS, "Architectures under scheme 1"),
     "architectures-2": Look("corpus", "architecture", ARCHITECTURE_COLOURS, "Architectures under scheme 2"),
     "schemes": Look("corpus", "scheme", SCHEME_COLOURS, "The four schemes, r = 1, γ = 512"),
     "datasets": Look("scheme", "corpus", CORPUS_COLOURS, "The four data sets, r = 1, γ = 512"),
+    "extras": Look(
+        "corpus", "setting", SETTING_COLOURS, "Scheme 4 otherwise: mean over k1, band over k1", scheme=4, merged=True
+    ),
     "k2": Look("scheme", "k2", K2_COLOURS, "The length of the window on Music, r = 1, γ = 512", "seconds"),
 }
 
@@ -56,7 +75,7 @@ def save(record: Record, folder: Path, suffix: str = ".png") -> Path | None:
     """Draw a record's figure as FOLDER/FIGURE.png or .svg; None for a record that is no figure of the paper's."""
     from matplotlib import rc_context
 
-    if record.figure not in LOOKS or not any(curve.own for curve in record.curves):
+    if record.figure not in LOOKS or not any(curve.own for curve in _shown(record).curves):
         return None
     path = folder / f"{record.figure}{suffix}"
     with rc_context({"svg.hashsalt": "unroll", "svg.fonttype": "path", "text.parse_math": False}):
@@ -72,6 +91,7 @@ def draw(record: Record) -> Figure:
     from matplotlib.figure import Figure
 
     look = LOOKS[record.figure]
+    record = _shown(record)
     panels = [name for name in (NAMES if look.panel == "corpus" else SCHEME_COLOURS) if _of(record, look.panel, name)]
     rows = math.ceil(len(panels) / 2)
     height = PANEL * rows + HEAD + FOOT
@@ -89,9 +109,14 @@ def draw(record: Record) -> Figure:
     return figure
 
 
+def _shown(record: Record) -> Record:
+    look = LOOKS[record.figure]
+    return replace(record, curves=tuple(c for c in record.curves if look.scheme in (None, c.scheme)))
+
+
 def label(what: str, value: Any) -> str:
     """A value in words: `scheme 1`, `r = 1, γ = 512`, `Finnish`."""
-    if what == "corpus":
+    if what in ("corpus", "setting"):
         return NAMES.get(value, str(value))
     if what == "architecture":
         return f"r = {value[0]}, γ = {value[1]}"
@@ -99,6 +124,8 @@ def label(what: str, value: Any) -> str:
 
 
 def _value(curve: Curve, what: str) -> Any:
+    if what == "setting":
+        return next((name for name, variant in SETTINGS.items() if variant == curve.variant), str(curve.variant))
     return (curve.layers, curve.hidden) if what == "architecture" else getattr(curve, what)
 
 
@@ -118,7 +145,7 @@ def _panel(axes: Any, record: Record, look: Look, name: Any) -> None:
     own = _of(record, look.panel, name)
     groups: dict[tuple[Any, int], list[Curve]] = {}
     for curve in own:
-        groups.setdefault((_value(curve, look.colour), curve.k1), []).append(curve)
+        groups.setdefault((_value(curve, look.colour), 0 if look.merged else curve.k1), []).append(curve)
     for (value, k1), seeds in sorted(groups.items()):
         _line(axes, seeds, look, look.colours.get(value, GREY), _width(groups, value, k1))
     for curve in own:
@@ -140,20 +167,20 @@ def _width(groups: Mapping[tuple[Any, int], Any], value: Any, k1: int) -> float:
     return 0.5 + 0.8 * every.index(k1) / (len(every) - 1) if len(every) > 1 else 1.0
 
 
-def _columns(curve: Curve, look: Look) -> list[tuple[float, float]]:
+def _columns(curve: Curve, look: Look) -> dict[int, tuple[float, float]]:
+    """Where each evaluation point with a number lies; a logarithmic axis has no place for 0 seconds."""
     at = dict(zip(curve.points["batch"], curve.points[look.against], strict=True))
-    return [(at[batch], value) for batch, _, value in curve.own if at[batch]]
+    return {batch: (at[batch], value) for batch, _, value in curve.own if at[batch]}
 
 
 def _line(axes: Any, seeds: Sequence[Curve], look: Look, colour: str, width: float) -> None:
-    """The geometric mean over seeds, in a band from the lowest to the highest of them."""
-    each = [dict(zip([batch for batch, _, _ in c.own], _columns(c, look), strict=False)) for c in seeds]
-    shared = [batch for batch in each[0] if all(batch in own for own in each)]
-    if not shared:
-        return
-    x = [sum(own[batch][0] for own in each) / len(each) for batch in shared]
-    values = [[own[batch][1] for own in each] for batch in shared]
-    mean = [math.exp(sum(map(math.log, here)) / len(here)) for here in values]
+    """The geometric mean over seeds, in a band from the lowest to the highest of them; of those that go on so far."""
+    each = [_columns(curve, look) for curve in seeds]
+    every = sorted({batch for own in each for batch in own})
+    here = [[own[batch] for own in each if batch in own] for batch in every]
+    x = [sum(place for place, _ in points) / len(points) for points in here]
+    values = [[value for _, value in points] for points in here]
+    mean = [math.exp(sum(map(math.log, own)) / len(own)) for own in values]
     axes.plot(x, mean, color=colour, linewidth=width, alpha=0.85, solid_joinstyle="round")
     if len(seeds) > 1:
         axes.fill_between(x, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.15, linewidth=0)
@@ -165,7 +192,7 @@ def _mark(axes: Any, curve: Curve, beside: Sequence[Curve], look: Look, colour: 
     value = {batch: own for batch, _, own in curve.own}
     top = CLIP if look.against == "seconds" else math.inf
     when = unstable_from(curve, _third(curve, beside))
-    if when in value:
+    if when in value and not look.merged:
         axes.plot(
             [at[when]], [min(value[when], top)], "o", markersize=3.6, markerfacecolor="white", color=colour, zorder=5
         )
@@ -200,7 +227,7 @@ def unstable_from(curve: Curve, other: Curve | None = None, since: int = MARK_FR
 def _axes(every: Sequence[Any], record: Record, look: Look) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-    values = [value for curve in record.curves for _, value in _columns(curve, look)]
+    values = [value for curve in record.curves for _, value in _columns(curve, look).values()]
     low, high = min(values), max(values)
     # A few points of the first batches reach thousands; the paper's axes end near the size of the vocabulary.
     # A run so short that it never came below is shown as it is.
@@ -210,7 +237,7 @@ def _axes(every: Sequence[Any], record: Record, look: Look) -> None:
         tick for power in range(-1, 4) for tick in (10.0**power * n for n in (1, 2, 3, 5)) if low * 0.8 <= tick <= high
     ]
     # From where a curve first comes below the top: before that there is nothing to see.
-    seen = [place for curve in record.curves for place, value in _columns(curve, look) if value <= high]
+    seen = [place for curve in record.curves for place, value in _columns(curve, look).values() if value <= high]
     for axes in every:
         axes.set_xlim(min(seen) * 0.8, max(seen) * 1.25)
         axes.set_ylim(low * 0.95, high)
@@ -242,7 +269,7 @@ def _legend(figure: Figure, record: Record, look: Look) -> None:
     ]
     k1 = sorted({curve.k1 for curve in record.curves})
     thin, thick = ("k2/3", "k2") if look.against == "seconds" else (f"{k1[0]}", f"{k1[-1]}")
-    if len(k1) > 1:
+    if len(k1) > 1 and not look.merged:
         handles.append(Line2D([], [], color=GREY, linewidth=0.5, label=f"k1 = {thin}"))
         handles.append(Line2D([], [], color=GREY, linewidth=1.3, label=f"k1 = {thick}"))
     handles.append(
