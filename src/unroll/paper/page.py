@@ -210,7 +210,7 @@ def _provenance(measured: Records) -> str:
         "device": {c.device for c in curves},
         "precision": {c.precision for c in curves},
         "kernel": {c.kernel for c in curves},
-        "runs side by side": {str(c.fleet) for c in curves},
+        "runs side by side": {f"{c.fleet:2}" for c in curves},
         "version": {record.unroll for record in measured.values()},
     }
     files = [
@@ -223,7 +223,7 @@ def _provenance(measured: Records) -> str:
         ]
         for name, r in measured.items()
     ]
-    told = "\n".join(f"- {name}: {', '.join(sorted(values))}" for name, values in facts.items())
+    told = "\n".join(f"- {name}: {', '.join(own.strip() for own in sorted(values))}" for name, values in facts.items())
     return "\n\n".join(
         (
             _markdown(("data set", "SHA-256 begins"), rows),

@@ -272,11 +272,9 @@ def _legend(figure: Figure, record: Record, look: Look) -> None:
     if len(k1) > 1 and not look.merged:
         handles.append(Line2D([], [], color=GREY, linewidth=0.5, label=f"k1 = {thin}"))
         handles.append(Line2D([], [], color=GREY, linewidth=1.3, label=f"k1 = {thick}"))
-    handles.append(
-        Line2D(
-            [], [], color=GREY, marker="o", markersize=3.6, markerfacecolor="white", linewidth=0, label="turns unstable"
-        )
-    )
+    if not look.merged:
+        ring: dict[str, Any] = {"marker": "o", "markersize": 3.6, "markerfacecolor": "white", "linewidth": 0}
+        handles.append(Line2D([], [], color=GREY, label="turns unstable", **ring))
     if any(curve.state == "stopped" for curve in record.curves):
         handles.append(Line2D([], [], color=GREY, marker="x", markersize=6, linewidth=0, label="stopped"))
     figure.legend(handles=handles, loc="lower center", ncols=4, frameon=False, fontsize=7.5, labelcolor=INK)
