@@ -1,9 +1,9 @@
 """The paper's words as numbers, where more than one claim uses them.
 
 All were fixed before any record of the paper's grid existed. Known at that time were 24 runs in float32 (schemes 1 and
-4, k1 = 40, four corpora, three seeds: results/parity); they gave
-the noise between seeds (TIE) and the wild first batches (WARM_UP, and BUMP of C9), and no other number.
-A word means the same number in every claim, so that no claim has a threshold of its own making.
+4, k1 = 40, four corpora, three seeds: results/parity); they gave the noise between seeds (TIE) and the wild first
+batches (WARM_UP, and BUMP of C9), and no other number. A word means the same number in every claim; what only one claim
+needs stands beside it.
 """
 
 from __future__ import annotations
