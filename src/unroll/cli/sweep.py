@@ -72,6 +72,8 @@ def sweep(
     ascii: options.Ascii = None,
     min_count: options.MinCount = None,
     evaluate: options.Evaluate = None,
+    evaluate_carried: options.EvaluateCarried = None,
+    evaluations: options.Evaluations = None,
     test_tokens: options.TestTokens = None,
     device: options.Device = None,
     kernel: options.Kernel = None,
