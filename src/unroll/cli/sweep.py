@@ -79,7 +79,7 @@ def sweep(
     kernel: options.Kernel = None,
     threads: options.Threads = None,
     most: Annotated[int | None, option("Runs that may train side by side [measured].")] = None,
-    launcher: Annotated[str, option("Where runs are trained: local [local].")] = "local",
+    launcher: Annotated[str, option("Where runs are trained: local, or processes, a fleet a core [local].")] = "local",
     save_every: options.SaveEvery = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,

@@ -46,6 +46,7 @@ class Scale:
             dense=experiment.dense // SMALLER,
             test_tokens=1_100,
             evaluations=8,
+            threads=1,  # so small a model gains nothing from more; fleets share the cores instead
         )
 
 

@@ -212,7 +212,7 @@ class Reproduction:
         wanted_now = {one.training.name for one in self.left}
         ended: dict[str, str] = {}
         for report in sweep.carry_out(
-            self.folder, trainings, self.library, save_every, "local", watch, over, wanted_now
+            self.folder, trainings, self.library, save_every, self._launcher(plan), watch, over, wanted_now
         ):
             if isinstance(report, sweep.Planned):
                 fleets = {own.name: set(own.runs) for own in report.plan.fleets}
@@ -222,6 +222,11 @@ class Reproduction:
             if isinstance(report, RunEnded):
                 ended[report.run] = report.status["state"]
             yield report
+
+    def _launcher(self, plan: Plan) -> str:
+        """Small models on a CPU train a fleet a core."""
+        apart = not self.scale.whole and all(own.device == "cpu" for own in plan.fleets)
+        return "processes" if apart else "local"
 
     def _harvest(self, trainings: Sequence[Training], fleets: Sequence[set[str]]) -> None:
         """Put the curves of fleets that are over into the records; then their folders may go."""

@@ -28,7 +28,7 @@ SAMPLERS = ("windowed-naive", "windowed", "progressive")
 FLEET = len(CORPORA) * len(K1)  # side by side: what a figure has of one architecture and one procedure
 WARM_UP, BLOCK, BLOCKS = 3, 8, 5  # batches before the clock runs, and then so many times so many
 TOKENS = 32  # of a block
-SECONDS = 0.6  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
+SECONDS = 0.4  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
 
 # k1 hardly changes the time of a batch, says the paper: one run alone, every k1, one curve for each way to train.
 BY_K1 = series([TIMED_CORPUS], (1, 2, 4), BEST, K1)
@@ -82,11 +82,15 @@ def measure(
     together: dict[tuple[Series, bool], list[Series]] = {}
     for one, table in asked:
         together.setdefault((training(one), table), []).append(one)
+    tokens: dict[tuple[int, int, int], dict[str, float]] = {}  # how a model was trained is nothing to sampling
     for (first, table), group in together.items():
         run = devices.resolve(experiment(first, 0, scale, precision, corpus))
         sizes = (1, _side_by_side(run, corpus, most)) if table else (1,)
-        times = [_times(group, run, corpus, fleet, table, between) for fleet in sizes]
-        yield tuple(time for own in times for time in own), table
+        times: list[Time] = []
+        for fleet in sizes:
+            key = (first.layers, first.hidden, fleet) if table else None
+            times += _times(group, run, corpus, fleet, tokens, key, between)
+        yield tuple(times), table
 
 
 def _side_by_side(run: Experiment, corpus: Corpus, most: int | None) -> int:
@@ -95,17 +99,23 @@ def _side_by_side(run: Experiment, corpus: Corpus, most: int | None) -> int:
 
 
 def _times(
-    group: Sequence[Series], run: Experiment, corpus: Corpus, fleet: int, sampled: bool, between: Callable[[], None]
+    group: Sequence[Series],
+    run: Experiment,
+    corpus: Corpus,
+    fleet: int,
+    tokens: dict[tuple[int, int, int], dict[str, float]],
+    key: tuple[int, int, int] | None,
+    between: Callable[[], None],
 ) -> list[Time]:
+    """The times of one measurement; tokens that are not known yet under `key` are added to them."""
     device = devices.find(run.device)
     torch.set_num_threads(run.threads or 1)
     clock = Clock(device, between)
     learner = Learner([run] * fleet, [corpus] * fleet, device, run.kernel)
     batch = clock.milliseconds(learner.step, BLOCK) / fleet
-    tokens: dict[str, float] = {}
-    if sampled:
+    if key is not None and key not in tokens:
         model = learner.model.runs([0])
-        tokens = {name.replace("-", "_"): _token(model, corpus, name, fleet, clock) for name in SAMPLERS}
+        tokens[key] = {name.replace("-", "_"): _token(model, corpus, name, fleet, clock) for name in SAMPLERS}
     return [
         Time(
             scheme=one.scheme,
@@ -113,7 +123,7 @@ def _times(
             hidden=one.hidden,
             fleet=fleet,
             batch_ms=significant(batch, 4) or 0.0,
-            sample_ms=tokens,
+            sample_ms=tokens[key] if key is not None else {},
             device=devices.describe(device),
             precision=run.precision,
             k1=one.k1,
