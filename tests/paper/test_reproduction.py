@@ -16,7 +16,7 @@ from reproducing import SCALE, Job, begun, drive, live, partly, result, texts
 
 from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.experiment import Experiment
-from unroll.launchers import RunEnded
+from unroll.launchers import Report, RunEnded
 from unroll.paper import planning, records, timing
 from unroll.paper.experiments import Scale, Wanted, open_all, wanted
 from unroll.paper.figures import FIGURES, K1, TABLE, training, trainings
@@ -30,11 +30,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The uninterrupted reproduction."""
+def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Report]]:
+    """The folder of a reproduction, and what happened."""
     out = tmp_path_factory.mktemp("paper") / "whole"
-    drive(data, out)
-    return out
+    return out, drive(data, out)
+
+
+@pytest.fixture(scope="module")
+def whole(uninterrupted: tuple[Path, list[Report]]) -> Path:
+    return uninterrupted[0]
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------
@@ -123,8 +127,8 @@ def test_every_curve_of_the_figures_is_in_their_records_with_its_own_perplexity(
     assert not (whole / "runs").exists()
 
 
-def test_a_training_that_figures_share_is_done_once(data: Path, tmp_path: Path) -> None:
-    reports = drive(data, tmp_path / "out")
+def test_a_training_that_figures_share_is_done_once(uninterrupted: tuple[Path, list[Report]]) -> None:
+    _, reports = uninterrupted
     with partly():
         distinct = trainings(FIGURES)
     ended = [report.run for report in reports if isinstance(report, RunEnded)]
