@@ -38,7 +38,7 @@ finally:
     assert all(command in done.stdout for command in NAMES)
 
 
-NAMES = ("train", "eval", "sample", "score", "drift", "memorised", "sweep", "bench", "data")
+NAMES = ("train", "eval", "sample", "score", "drift", "memorised", "sweep", "reproduce", "bench", "data")
 COMMANDS = [*([name] for name in NAMES if name != "data"), ["data", "info"], ["data", "list"]]
 
 
