@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli import bench, data, evaluate, memorised, sample, sweep, train
+from unroll.cli import bench, data, evaluate, memorised, report, sample, sweep, train
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -57,5 +57,6 @@ app.command("eval")(evaluate.evaluate)
 app.command("sample")(sample.sample)
 app.command("memorised")(memorised.memorised)
 app.command("sweep")(sweep.sweep)
+app.command("report")(report.report)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

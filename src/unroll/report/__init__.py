@@ -1,0 +1,15 @@
+"""Run folders and records -> one self-contained page that works offline.
+
+gathering.py     from paths to curves: runs, sweeps, folders of them, and the paper's records
+folders.py       a run folder as curves, in the form of the records
+panels.py        curves -> figures: which panel, which colour, which line
+layouts.py       which figures a page has: the paper's, and those of any other runs
+times.py         the paper's table of times, to stand beside ours
+page.py          figures, tables and data -> the page's text
+page.html, page.css, *.js    the page itself: plain, readable, no library; put together by page.py
+"""
+
+from unroll.report.gathering import gather
+from unroll.report.page import page
+
+__all__ = ["gather", "page"]

@@ -1,0 +1,157 @@
+// Tables: the verdicts, the times beside the paper's, and every run with all that is known of it.
+
+const VERDICTS = {
+  "holds": { kind: "good", sign: "✓" },
+  "holds in part": { kind: "fair", sign: "◐" },
+  "does not hold": { kind: "bad", sign: "✗" },
+};
+
+function verdictTable(verdicts, figures) {
+  const chip = (verdict) => {
+    const { kind, sign } = VERDICTS[verdict] || { kind: "none", sign: "·" };
+    return make("span", { class: `chip ${kind}` }, `${sign} ${verdict}`);
+  };
+  const row = (each) => make("tr", { id: `claim-${each.claim}` },
+    make("th", { scope: "row" }, bdi(each.claim)), make("td", {}, bdi(each.words)), make("td", {}, chip(each.verdict)),
+    make("td", {}, bdi(each.measured)), make("td", {}, bdi(each.threshold)), make("td", {}, evidence(each.evidence, figures)));
+  return scrolling("The paper's claims", make("table", { class: "verdicts" }, head("claim", "the paper says", "verdict", "measured", "threshold", "evidence"),
+    make("tbody", {}, ...verdicts.map(row))));
+}
+
+/** What a verdict rests on: the names of figures become links to them. */
+function evidence(words, figures) {
+  const list = Array.isArray(words) ? words : [words];
+  const entry = (word) => {
+    const figure = figures.find((each) => each.name === word);
+    return figure ? make("a", { href: `#${figure.id}` }, bdi(word)) : bdi(word);
+  };
+  return make("span", { class: "evidence" }, ...list.flatMap((word, i) => [i ? ", " : "", entry(word)]));
+}
+
+const head = (...names) => make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name))));
+const scrolling = (label, table) => make("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": label }, table);
+
+// --- times
+
+/** Two tables: a training batch and a sampled token, the paper's numbers above ours, by scheme and architecture. */
+function timingTables(times, paper) {
+  const shapes = paper.shapes.map(([layers, hidden]) => ({ layers, hidden, words: `r=${layers} γ=${hidden}` }));
+  const find = (scheme, shape, alone) => times.find((each) => each.scheme === scheme && each.layers === shape.layers
+    && each.hidden === shape.hidden && (each.fleet === 1) === alone);
+  const fleets = [...new Set(times.filter((each) => each.fleet > 1).map((each) => each.fleet))].sort((a, b) => a - b);
+  const inFleet = `a run in a fleet of ${fleets.join(", ")}`;
+  const rows = { batch: [], token: [] };
+  for (const scheme of [1, 2, 3, 4]) {
+    const add = (table, words, cells, first) => {
+      if (cells.every((cell) => !cell)) return;
+      const name = first ? make("th", { scope: "rowgroup" }, `scheme ${scheme}`) : make("th", {}, "");
+      rows[table].push(make("tr", { class: first ? "first" : null }, name, make("td", {}, words), ...cells.map((cell) => make("td", { class: "number" }, ...(cell || ["–"])))));
+    };
+    const theirs = (at) => shapes.map((shape, i) => [numberWords(paper.ms[scheme][i][at])]);
+    const ours = (at, alone, pick) => shapes.map((shape, i) => {
+      const value = pick(find(scheme, shape, alone) || { sample_ms: {} });
+      return usable(value) ? withRatio(value, paper.ms[scheme][i][at]) : null;
+    });
+    add("batch", "the paper, K40c", theirs(0), true);
+    add("batch", "alone", ours(0, true, (time) => time.batch_ms));
+    add("batch", inFleet, ours(0, false, (time) => time.batch_ms));
+    add("token", "the paper, K40c", theirs(1), true);
+    const samplers = scheme <= 2 ? { windowed_naive: "windowed, as the paper runs it", windowed: "windowed, rolling" } : { progressive: "progressive" };
+    for (const [name, words] of Object.entries(samplers)) {
+      add("token", words, ours(1, true, (time) => time.sample_ms[name]));
+      add("token", `${words}, ${inFleet}`, ours(1, false, (time) => time.sample_ms[name]));
+    }
+  }
+  const table = (words, body) => make("div", {}, make("h3", {}, words),
+    scrolling(words, make("table", { class: "times" }, head("scheme", "who", ...shapes.map((shape) => shape.words)), make("tbody", {}, ...body))));
+  return make("div", { class: "panels" }, table("One training batch, milliseconds", rows.batch), table("One sampled token, milliseconds", rows.token));
+}
+
+const withRatio = (value, paper) => [numberWords(value, 3), " ", make("small", {}, `${numberWords(paper / value, 3)}×`)];
+
+// --- runs
+
+const COLUMNS = [
+  ["run", (curve) => curve.name],
+  ["corpus", (curve) => curve.title],
+  ["hash", (curve) => curve.sha256.slice(0, 12), { mono: true, title: (curve) => `SHA-256 ${curve.sha256}` }],
+  ["scheme", (curve) => curve.scheme ?? "–"],
+  ["training", (curve) => curve.train],
+  ["sampling", (curve) => curve.sample],
+  ["r", (curve) => curve.layers, { number: true }],
+  ["γ", (curve) => curve.hidden, { number: true }],
+  ["k1", (curve) => curve.k1, { number: true }],
+  ["k2", (curve) => curve.k2, { number: true }],
+  ["seed", (curve) => curve.seed, { number: true }],
+  ["differs in", variantWords],
+  ["batches", (curve) => curve.batch.at(-1) ?? 0, { number: true, title: (curve) => `of ${numberWords(curve.batches)}` }],
+  ["windowed", (curve) => lastOf(curve.windowed), { number: true, title: () => "the last perplexity of the test set, windowed" }],
+  ["progressive", (curve) => lastOf(curve.progressive), { number: true, title: () => "the last perplexity of the test set, progressive" }],
+  ["lowest", (curve) => lowestOf(curve), { number: true, title: () => "the lowest perplexity on the way, under the run's own procedure" }],
+  ["state", stateWords, { title: (curve) => curve.reason || "" }],
+  ["unstable at", (curve) => curve.unstable_at, { number: true }],
+  ["training s", (curve) => curve.seconds.at(-1) ?? null, { number: true }],
+  ["fleet M", (curve) => curve.fleet, { number: true }],
+  ["precision", (curve) => curve.precision],
+  ["kernel", (curve) => curve.kernel],
+  ["device", (curve) => curve.device],
+  ["identity", (curve) => (curve.identity || "").slice(0, 12), { mono: true, title: (curve) => curve.identity || "" }],
+];
+
+const lastOf = (column) => column.filter(usable).at(-1) ?? null;
+
+function lowestOf(curve) {
+  const found = (curve[curve.sample] || []).filter(usable);
+  return found.length ? Math.min(...found) : null;
+}
+
+class RunsTable {
+  constructor(curves) {
+    // A column that says nothing about any run is left out.
+    this.columns = COLUMNS.filter(([, value]) => curves.some((curve) => ![null, undefined, ""].includes(value(curve))));
+    this.rows = curves.map((curve) => {
+      const values = this.columns.map(([, value]) => value(curve));
+      const cells = this.columns.map(([, , how = {}], i) => make("td", {
+        class: how.number ? "number" : how.mono ? "mono" : null, title: how.title ? how.title(curve) : null,
+      }, bdi(how.number ? numberWords(values[i]) : values[i] ?? "–")));
+      const text = [curveWords(curve), curve.sha256, curve.identity, curve.reason, ...values].join(" ").toLowerCase();
+      return { values, text, element: make("tr", {}, ...cells) };
+    });
+    this.sorted = { column: -1, up: true };
+    this.count = make("span", { class: "count", "aria-live": "polite" });
+    this.search = make("input", { type: "search", id: "search", placeholder: "music k1 100 scheme 4 stopped …", oninput: () => this.filter() });
+    this.heads = this.columns.map(([name], i) => make("th", { scope: "col", "aria-sort": "none" },
+      make("button", { type: "button", onclick: () => this.sort(i) }, name)));
+    this.body = make("tbody");
+    this.element = make("div", {},
+      make("p", { class: "controls" }, make("label", { for: "search" }, "Search"), this.search, this.count),
+      scrolling("Every run", make("table", { class: "runs" }, make("thead", {}, make("tr", {}, ...this.heads)), this.body)));
+    this.body.append(...this.rows.map((row) => row.element));
+    this.filter();
+  }
+
+  /** Every word must be found; "k1 100" and its like are two words of one meaning only by chance, and good enough. */
+  filter() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of this.rows) {
+      const found = words.every((word) => row.text.includes(word));
+      row.element.hidden = !found;
+      shown += found;
+    }
+    this.count.textContent = words.length ? `${shown} of ${this.rows.length}` : `${this.rows.length}`;
+  }
+
+  sort(column) {
+    this.sorted = { column, up: this.sorted.column === column ? !this.sorted.up : true };
+    this.heads.forEach((each, i) => each.setAttribute("aria-sort", i !== column ? "none" : this.sorted.up ? "ascending" : "descending"));
+    const order = (a, b) => {
+      const [x, y] = [a.values[column], b.values[column]];
+      const [xNone, yNone] = [x, y].map((value) => value === null || value === undefined || value === "");
+      if (xNone || yNone) return xNone - yNone; // what is not known comes last, up or down
+      const by = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
+      return this.sorted.up ? by : -by;
+    };
+    this.body.append(...this.rows.sort(order).map((row) => row.element));
+  }
+}
