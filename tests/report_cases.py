@@ -1,10 +1,12 @@
-"""Made-up records of the whole paper: curves that look like real ones, the same every time."""
+"""Made-up records of the whole paper: curves that look like real ones, the same every time; and pages, read back."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import random
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,8 @@ def curve(one: Series, seed: int = 0, **changes: Any) -> Curve:
     stops = wild and drawn.random() < 0.25
     values = []
     for batch in BATCHES:
-        value = floor + (start - floor) / (1 + (batch / 60) ** slow * (1 + one.hidden / 512)) * drawn.uniform(
-            0.97, 1.03
-        )
+        learnt = (batch / 60) ** slow * (1 + one.hidden / 512)
+        value = floor + (start - floor) / (1 + learnt) * drawn.uniform(0.97, 1.03)
         if wild and batch > 300:
             value *= (batch / 300) ** drawn.uniform(0.2, 0.7)
         values.append(value)
@@ -104,3 +105,38 @@ def verdicts() -> list[dict[str, Any]]:
         }
         for i, kind in enumerate(kinds)
     ]
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and the text of its scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": []}
+        self._inside: str | None = None
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+        self._inside = tag if tag in self.texts else self._inside
+        if tag in self.texts:
+            self.texts[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = None if tag == self._inside else self._inside
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[self._inside][-1] += data
+
+
+def parsed(text: str) -> Elements:
+    """A page, read as a browser reads it."""
+    elements = Elements()
+    elements.feed(text)
+    return elements
+
+
+def data_of(text: str) -> Any:
+    """The data that a page holds."""
+    return json.loads(parsed(text).texts["script"][0])

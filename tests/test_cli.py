@@ -35,10 +35,23 @@ finally:
     assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("train", "eval", "sample", "memorised", "sweep", "bench", "data"))
+    assert all(
+        command in done.stdout
+        for command in ("train", "eval", "sample", "memorised", "sweep", "report", "bench", "data")
+    )
 
 
-COMMANDS = [["train"], ["eval"], ["sample"], ["memorised"], ["sweep"], ["bench"], ["data", "info"], ["data", "list"]]
+COMMANDS = [
+    ["train"],
+    ["eval"],
+    ["sample"],
+    ["memorised"],
+    ["sweep"],
+    ["report"],
+    ["bench"],
+    ["data", "info"],
+    ["data", "list"],
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

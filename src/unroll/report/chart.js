@@ -114,7 +114,7 @@ class Chart {
   drawMarks(entry) {
     for (const { kind, point } of marksOf(entry.line, this.figure.settings.y)) {
       const [cx, cy] = [this.x.at(point.x), this.y.at(point.y)];
-      // Unstable: a hollow triangle. Stopped: a cross. Shapes, so that they do without colour.
+      // Unstable: a triangle. Stopped: a cross. Shapes, so that they do without colour.
       const shape = kind === "stopped" ? "M-5 -5L5 5M-5 5L5 -5" : "M0 -5.5L5 4H-5Z";
       entry.group.append(draw("path", { class: `mark ${kind}`, d: shape, transform: `translate(${cx.toFixed(1)} ${cy.toFixed(1)})` }));
     }
@@ -122,8 +122,12 @@ class Chart {
 
   /** What the view leaves out at the top is said, so that a clipped curve is not taken for a good one. */
   tell() {
-    const above = this.drawn.filter(({ line }) => line.points.some((point) => point.y > this.y.hi * 1.000001)).length;
-    this.note.textContent = above ? `${above} above the view` : "";
+    const leaves = ({ line }) => {
+      const first = line.points.findIndex((point) => point.y <= this.y.hi); // an untrained model may well begin above
+      return line.points.some((point, i) => i > first && point.y > this.y.hi * 1.000001);
+    };
+    const above = this.drawn.filter(leaves).length;
+    this.note.textContent = above ? `${above} ${above === 1 ? "leaves" : "leave"} the view` : "";
     this.note.title = above ? "These lines leave the view at the top: zoom out to see them." : "";
   }
 

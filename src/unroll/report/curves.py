@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
-from unroll.paper.records import CARRIED, Curve, significant
+from unroll.paper.records import CARRIED, UNSTABLE, Curve, significant
 
 DIGITS = {"loss": 6, "seconds": 4}  # significant digits on the page; perplexities like the loss
+# Adam's first steps throw nearly every run about: what happens from this batch on is marked apart from that.
+SETTLED = 100
 SHARED = ("batch", "sequences")  # the page counts sequences by itself
 
 
@@ -43,20 +46,34 @@ class Curves:
             columns = {name: column for name, column in curve.points.items() if name not in SHARED}
             found.append(
                 facts
-                | {"name": ", ".join(names), "unstable_at": self._unstable_at(curve), "grid": grids.index(batches)}
+                | {"name": ", ".join(names), "unstable": self._unstable(curve), "grid": grids.index(batches)}
                 | {name: _rounded(column, DIGITS.get(name, 6)) for name, column in columns.items()}
             )
         return found, grids
 
-    def _unstable_at(self, curve: Curve) -> int | None:
-        """By the curve itself and, for conditional training, by scheme 3's beside it."""
-        return curve.unstable_at(self._beside(curve)) if curve.own and curve.sample != CARRIED else None
+    def _unstable(self, curve: Curve) -> list[int]:
+        """The first unstable batch, and the first from SETTLED on; conditional training is held to scheme 3 too."""
+        if not curve.own or curve.sample == CARRIED:
+            return []
+        found = unstable(curve, self._beside(curve))
+        return list(dict.fromkeys([*found[:1], *[batch for batch in found if batch >= SETTLED][:1]]))
 
     def _beside(self, curve: Curve) -> Curve | None:
         if curve.scheme != 4:
             return None
         wanted = replace(curve.series, scheme=3)
         return next((c for c in self.curves if c.scheme == 3 and c.seed == curve.seed and c.series == wanted), None)
+
+
+def unstable(curve: Curve, other: Curve | None = None) -> list[int]:
+    """Every batch that `Curve.unstable_at` would call unstable, not the first alone."""
+    beside = {batch: value for batch, _, value in other.own} if other else {}
+    lowest, found = math.inf, []
+    for batch, value in zip(curve.points["batch"], curve.points[curve.sample], strict=True):
+        if value is None or value > UNSTABLE * min(lowest, beside.get(batch, math.inf)):
+            found.append(int(batch))
+        lowest = min(lowest, math.inf if value is None else value)
+    return found
 
 
 def _rounded(column: list[Any], digits: int) -> list[float | None]:

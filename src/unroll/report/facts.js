@@ -50,18 +50,22 @@ function pointFacts(line, point) {
     facts.push(["seeds", point.points.map((p) => p.curve.seed).join(", ")]);
     facts.push(["median", numberWords(point.y)]);
     facts.push(["each", point.points.map((p) => numberWords(p.y)).join(", ")]);
+    const mean = point.points.reduce((sum, p) => sum + p.curve.seconds[p.i], 0) / point.points.length;
+    facts.push(["training time", `${secondsWords(mean)} in the mean`]);
+    const states = line.curves.filter((each) => each.state !== "finished");
+    if (states.length) facts.push(["ended", states.map((each) => `seed ${each.seed}: ${stateWords(each)}`).join(", ")]);
   } else {
     facts.push(["seed", String(curve.seed)]);
   }
   facts.push(["batch", numberWords(point.batch)], ["sequences", numberWords(point.batch * curve.rows)]);
   if (!line.band) {
-    for (const name of ["windowed", "progressive"]) {
-      if (usable(curve[name][i])) facts.push([name, numberWords(curve[name][i])]);
+    for (const name of ["windowed", "progressive", "carried"]) {
+      if (usable((curve[name] || [])[i])) facts.push([name, numberWords(curve[name][i])]);
     }
     if (curve.loss[i] !== null) facts.push(["training loss", `${numberWords(curve.loss[i])} nats a token`]);
     facts.push(["training time", secondsWords(curve.seconds[i])]);
     facts.push(["state", stateWords(curve)]);
-    if (curve.unstable_at !== null) facts.push(["unstable from", `batch ${numberWords(curve.unstable_at)}`]);
+    if (curve.unstable.length) facts.push(["unstable at", `batch ${curve.unstable.map((batch) => numberWords(batch)).join(" and ")}`]);
     if (curve.reason) facts.push(["reason", curve.reason]);
     const where = [curve.device, curve.kernel, curve.precision].filter(Boolean).join(", ");
     facts.push(["ran on", where + (curve.fleet ? `, fleet of ${curve.fleet}` : "")]);

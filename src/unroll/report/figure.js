@@ -11,7 +11,7 @@ class Figure {
       this.controls(),
       this.legend("group", data.groups, data.group_by), this.legend("line", data.lines, data.line_by),
       make("div", { class: "panels" }, ...this.charts.map((chart) => chart.element)));
-    this.refresh();
+    this.charts.forEach((chart) => chart.refresh()); // each draws itself when it has a place
   }
 
   // --- what the charts ask
@@ -61,14 +61,13 @@ class Figure {
   controls() {
     const several = this.data.panels.some((panel) => panel.series.some((series) => series.curves.length > 1));
     const ys = Object.keys(Y_AXES).filter((name) => name === "own" || this.offers(name));
-    const yNames = { own: "test perplexity (the scheme's own)", windowed: "test perplexity, windowed", progressive: "test perplexity, progressive", loss: "training perplexity" };
     return make("div", { class: "controls", role: "group", "aria-label": `Axes of ${this.data.title}` },
       this.choice("Across", "x", { sequences: "train sequences", batch: "batches", seconds: "training time" }),
       this.choice("", "xLog", { log: "logarithmic", linear: "linear" }),
-      this.choice("Up", "y", Object.fromEntries(ys.map((name) => [name, yNames[name]]))),
+      this.choice("Up", "y", Object.fromEntries(ys.map((name) => [name, Y_AXES[name].label]))),
       this.choice("", "yLog", { log: "logarithmic", linear: "linear" }),
       several ? this.choice("Seeds", "seeds", { band: "median and range", each: "each" }) : null,
-      this.box("marks", "mark unstable △ and stopped ✕"),
+      this.box("marks", "mark unstable ▲ (△ before batch 100) and stopped ✕"),
       this.data.panels.length > 1 ? this.box("linked", "same axes in all panels") : null,
       make("button", { type: "button", onclick: () => this.refresh() }, "Reset zoom"));
   }

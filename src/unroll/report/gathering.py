@@ -99,13 +99,13 @@ def _failures(path: Path) -> dict[str, str]:
 
 
 def _joined(one: Gathered, other: Gathered) -> Gathered:
-    both = dict(one.records)
-    for figure, record in other.records.items():
-        both[figure] = _merged(both[figure], record) if figure in both else record
-    scales = sorted({record.scale for record in both.values()})
+    scales = sorted({record.scale for each in (one, other) for record in each.records.values()})
     if len(scales) > 1:
         told = " and ".join(f"{scale:g}" for scale in scales)
         raise RunError(f"Records of scales {told} cannot share a page: their curves mean different things.")
+    both = dict(one.records)
+    for figure, record in other.records.items():
+        both[figure] = _merged(both[figure], record) if figure in both else record
     return Gathered(both, (*one.runs, *other.runs), (*one.notes, *other.notes))
 
 

@@ -6,27 +6,27 @@ function start() {
   const curves = data.curves.map((curve) => ({ ...curve, batch: data.grids[curve.grid] }));
   const main = document.querySelector("main");
   const links = [];
-  const section = (id, title, ...content) => {
-    links.push([id, title]);
+  const section = (id, short, title, ...content) => {
+    links.push([id, short]);
     main.append(make("section", { id }, make("h2", {}, title), ...content));
   };
 
   main.append(summary(data, curves));
-  if (data.verdicts.length) section("verdicts", "Claims and verdicts", verdictTable(data.verdicts, data.figures));
+  if (data.verdicts.length) section("verdicts", "claims", "Claims and verdicts", verdictTable(data.verdicts, data.figures));
   data.figures.forEach((figure, number) => {
-    links.push([figure.id, figure.title]);
+    links.push([figure.id, figure.name]);
     main.append(new Figure(figure, curves, number).element);
   });
   if (data.times.length) {
     const devices = [...new Set(data.times.map((time) => [time.device, time.precision].filter(Boolean).join(", ")))];
-    section("times", "Times beside the paper's", make("p", { class: "about" }, "Ours on ", bdi(devices.join("; ")),
+    section("times", "times", "Times beside the paper's", make("p", { class: "about" }, "Ours on ", bdi(devices.join("; ")),
       ". A fleet trains many runs side by side; its time is divided by their number. The small number is how many times shorter than the paper's."),
       timingTables(data.times, data.paper_times));
   }
-  section("runs", "Every run, its configuration and where it comes from",
+  section("every-run", "all runs", "Every run, its configuration and where it comes from",
     make("p", { class: "about" }, "Perplexities are of the test set, at the last evaluation. A heading sorts; a second click turns the order round."),
     new RunsTable(curves).element);
-  document.querySelector("nav").append(...links.map(([id, title]) => make("a", { href: `#${id}` }, bdi(title))));
+  document.querySelector("nav").append(...links.map(([id, words]) => make("a", { href: `#${id}` }, bdi(words))));
 }
 
 /** What the page holds, in a few numbers; then everything that a reader must know before the rest. */

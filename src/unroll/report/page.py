@@ -103,9 +103,7 @@ def _notes(gathered: Gathered) -> list[str]:
     found = []
     scale = next((record.scale for record in gathered.records.values()), 1.0)
     if scale < 1:
-        found.append(
-            f"The paper in small (scale {scale:g}): it shows that everything runs, and judges nothing."
-        )
+        found.append(f"The paper in small (scale {scale:g}): it shows that everything runs, and judges nothing.")
     curves = [curve for record in gathered.records.values() for curve in record.curves]
     curves += [curve for _, curve in gathered.runs]
     rebuilt = sorted({curve.title for curve in curves if "(reconstruction)" in curve.title})

@@ -10,6 +10,7 @@ const Y_AXES = {
   own: { label: "test perplexity", of: (curve, i) => (curve[curve.sample] || [])[i] },
   windowed: { label: "test perplexity, windowed", of: (curve, i) => curve.windowed[i] },
   progressive: { label: "test perplexity, progressive", of: (curve, i) => curve.progressive[i] },
+  carried: { label: "test perplexity, from carried states", of: (curve, i) => (curve.carried || [])[i] },
   // The loss is in nats a token: e to its power is a perplexity, and stands beside the test set's.
   loss: { label: "training perplexity", of: (curve, i) => (curve.loss[i] === null ? null : Math.exp(curve.loss[i])) },
 };
@@ -59,7 +60,9 @@ function linesOf(panel, curves, settings) {
   });
 }
 
-/** Where to mark a line: the first unstable evaluation, and the end of a run that stopped. */
+const SETTLED = 100;
+
+/** Where to mark a line: the first unstable evaluation, the first after the start, and where a run stopped. */
 function marksOf(line, yName) {
   const found = [];
   for (const curve of line.curves) {
@@ -67,8 +70,9 @@ function marksOf(line, yName) {
       const before = line.points.filter((point) => point.batch <= batch);
       return before.length ? before[before.length - 1] : line.points[0];
     };
-    if (curve.unstable_at !== null && yName === "own" && line.points.length) {
-      found.push({ kind: "unstable", point: near(curve.unstable_at), curve });
+    if (yName === "own" && line.points.length) {
+      // The first steps throw nearly every run about: a hollow mark. From batch 100 on it means more: a full one.
+      for (const batch of curve.unstable) found.push({ kind: batch < SETTLED ? "early" : "late", point: near(batch), curve });
     }
     if (curve.state === "stopped" && line.points.length) {
       found.push({ kind: "stopped", point: near(curve.stopped_at ?? Infinity), curve });

@@ -11,24 +11,41 @@ function verdictTable(verdicts, figures) {
     const { kind, sign } = VERDICTS[verdict] || { kind: "none", sign: "·" };
     return make("span", { class: `chip ${kind}` }, `${sign} ${verdict}`);
   };
-  const row = (each) => make("tr", { id: `claim-${each.claim}` },
+  const row = (each) => make("tr", {},
     make("th", { scope: "row" }, bdi(each.claim)), make("td", {}, bdi(each.words)), make("td", {}, chip(each.verdict)),
-    make("td", {}, bdi(each.measured)), make("td", {}, bdi(each.threshold)), make("td", {}, evidence(each.evidence, figures)));
+    make("td", {}, ...measured(each)), make("td", {}, ...threshold(each)), make("td", {}, ...evidence(each, figures)));
   return scrolling("The paper's claims", make("table", { class: "verdicts" }, head("claim", "the paper says", "verdict", "measured", "threshold", "evidence"),
     make("tbody", {}, ...verdicts.map(row))));
 }
 
-/** What a verdict rests on: the names of figures become links to them. */
-function evidence(words, figures) {
-  const list = Array.isArray(words) ? words : [words];
-  const entry = (word) => {
-    const figure = figures.find((each) => each.name === word);
-    return figure ? make("a", { href: `#${figure.id}` }, bdi(word)) : bdi(word);
-  };
-  return make("span", { class: "evidence" }, ...list.flatMap((word, i) => [i ? ", " : "", entry(word)]));
+/** A claim of several parts shows each with its own sign. */
+function measured(verdict) {
+  if (!verdict.parts.length) return [bdi(verdict.measured)];
+  return [make("ul", {}, ...verdict.parts.map((part) => make("li", { class: part.held ? "held" : "failed" },
+    make("b", {}, `${part.held ? "✓" : "✗"} `, bdi(part.says)), ": ", bdi(part.measured))))];
 }
 
-const head = (...names) => make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name))));
+function threshold(verdict) {
+  if (!verdict.parts.length) return [bdi(verdict.threshold)];
+  return [make("ul", {}, ...verdict.parts.map((part) => make("li", {}, bdi(part.threshold))))];
+}
+
+/** What a verdict rests on: links to its figures, and its numbers, folded away. */
+function evidence(verdict, figures) {
+  const link = (name) => {
+    const own = figures.filter((each) => each.name === name || each.name.startsWith(`${name}-`));
+    const id = name === "timing" ? "times" : own.length ? own[0].id : null;
+    return id ? make("a", { href: `#${id}` }, bdi(name)) : bdi(name);
+  };
+  const links = verdict.figures.flatMap((name, i) => [i ? ", " : "", link(name)]);
+  const { columns, rows } = verdict.evidence;
+  if (!rows.length) return links;
+  const cell = (value) => make("td", { class: typeof value === "number" ? "number" : null }, bdi(numberWords(value)));
+  return [...links, make("details", {}, make("summary", {}, "numbers"), make("p", {}, bdi(verdict.measured)),
+    make("table", {}, head(...columns), make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell))))))];
+}
+
+const head = (...names) => make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, bdi(name)))));
 const scrolling = (label, table) => make("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": label }, table);
 
 // --- times
@@ -52,15 +69,12 @@ function timingTables(times, paper) {
       const value = pick(find(scheme, shape, alone) || { sample_ms: {} });
       return usable(value) ? withRatio(value, paper.ms[scheme][i][at]) : null;
     });
-    add("batch", "the paper, K40c", theirs(0), true);
-    add("batch", "alone", ours(0, true, (time) => time.batch_ms));
+    add("batch", `the paper, ${paper.device}`, theirs(0), true);
+    add("batch", "one run alone", ours(0, true, (time) => time.batch_ms));
     add("batch", inFleet, ours(0, false, (time) => time.batch_ms));
-    add("token", "the paper, K40c", theirs(1), true);
+    add("token", `the paper, ${paper.device}`, theirs(1), true);
     const samplers = scheme <= 2 ? { windowed_naive: "windowed, as the paper runs it", windowed: "windowed, rolling" } : { progressive: "progressive" };
-    for (const [name, words] of Object.entries(samplers)) {
-      add("token", words, ours(1, true, (time) => time.sample_ms[name]));
-      add("token", `${words}, ${inFleet}`, ours(1, false, (time) => time.sample_ms[name]));
-    }
+    for (const [name, words] of Object.entries(samplers)) add("token", words, ours(1, true, (time) => time.sample_ms[name]));
   }
   const table = (words, body) => make("div", {}, make("h3", {}, words),
     scrolling(words, make("table", { class: "times" }, head("scheme", "who", ...shapes.map((shape) => shape.words)), make("tbody", {}, ...body))));
@@ -74,7 +88,6 @@ const withRatio = (value, paper) => [numberWords(value, 3), " ", make("small", {
 const COLUMNS = [
   ["run", (curve) => curve.name],
   ["corpus", (curve) => curve.title],
-  ["hash", (curve) => curve.sha256.slice(0, 12), { mono: true, title: (curve) => `SHA-256 ${curve.sha256}` }],
   ["scheme", (curve) => curve.scheme ?? "–"],
   ["training", (curve) => curve.train],
   ["sampling", (curve) => curve.sample],
@@ -84,17 +97,18 @@ const COLUMNS = [
   ["k2", (curve) => curve.k2, { number: true }],
   ["seed", (curve) => curve.seed, { number: true }],
   ["differs in", variantWords],
-  ["batches", (curve) => curve.batch.at(-1) ?? 0, { number: true, title: (curve) => `of ${numberWords(curve.batches)}` }],
   ["windowed", (curve) => lastOf(curve.windowed), { number: true, title: () => "the last perplexity of the test set, windowed" }],
   ["progressive", (curve) => lastOf(curve.progressive), { number: true, title: () => "the last perplexity of the test set, progressive" }],
   ["lowest", (curve) => lowestOf(curve), { number: true, title: () => "the lowest perplexity on the way, under the run's own procedure" }],
   ["state", stateWords, { title: (curve) => curve.reason || "" }],
-  ["unstable at", (curve) => curve.unstable_at, { number: true }],
+  ["unstable at", (curve) => curve.unstable.find((batch) => batch >= SETTLED) ?? null, { number: true, title: () => "the first such batch from 100 on" }],
+  ["batches", (curve) => curve.batch.at(-1) ?? 0, { number: true, title: (curve) => `of ${numberWords(curve.batches)}` }],
   ["training s", (curve) => curve.seconds.at(-1) ?? null, { number: true }],
   ["fleet M", (curve) => curve.fleet, { number: true }],
   ["precision", (curve) => curve.precision],
   ["kernel", (curve) => curve.kernel],
   ["device", (curve) => curve.device],
+  ["corpus hash", (curve) => curve.sha256.slice(0, 12), { mono: true, title: (curve) => `SHA-256 ${curve.sha256}` }],
   ["identity", (curve) => (curve.identity || "").slice(0, 12), { mono: true, title: (curve) => curve.identity || "" }],
 ];
 
