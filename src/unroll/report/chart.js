@@ -112,7 +112,7 @@ class Chart {
   }
 
   drawMarks(entry) {
-    for (const { kind, point } of marksOf(entry.line, this.figure.settings.y)) {
+    for (const { kind, point } of marksOf(entry.line, this.figure.settings.y, this.figure.warmUp)) {
       const [cx, cy] = [this.x.at(point.x), this.y.at(point.y)];
       // Unstable: a triangle. Stopped: a cross. Shapes, so that they do without colour.
       const shape = kind === "stopped" ? "M-5 -5L5 5M-5 5L5 -5" : "M0 -5.5L5 4H-5Z";

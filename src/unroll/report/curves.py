@@ -6,11 +6,10 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
+from unroll.paper.claims.words import WARM_UP
 from unroll.paper.records import CARRIED, UNSTABLE, Curve, significant
 
 DIGITS = {"loss": 6, "seconds": 4}  # significant digits on the page; perplexities like the loss
-# Adam's first steps throw nearly every run about: what happens from this batch on is marked apart from that.
-SETTLED = 100
 SHARED = ("batch", "sequences")  # the page counts sequences by itself
 
 
@@ -52,11 +51,11 @@ class Curves:
         return found, grids
 
     def _unstable(self, curve: Curve) -> list[int]:
-        """The first unstable batch, and the first from SETTLED on; conditional training is held to scheme 3 too."""
+        """The first unstable batch, and the first from WARM_UP on; conditional training is held to scheme 3 too."""
         if not curve.own or curve.sample == CARRIED:
             return []
         found = unstable(curve, self._beside(curve))
-        return list(dict.fromkeys([*found[:1], *[batch for batch in found if batch >= SETTLED][:1]]))
+        return list(dict.fromkeys([*found[:1], *[batch for batch in found if batch >= WARM_UP][:1]]))
 
     def _beside(self, curve: Curve) -> Curve | None:
         if curve.scheme != 4:

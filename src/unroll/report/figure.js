@@ -1,8 +1,8 @@
 // A figure: its panels, and the controls and legends that they share.
 
 class Figure {
-  constructor(data, curves, number) {
-    Object.assign(this, { data, curves, number, zoom: null, off: { group: new Set(), line: new Set() } });
+  constructor(data, curves, number, warmUp) {
+    Object.assign(this, { data, curves, number, warmUp, zoom: null, off: { group: new Set(), line: new Set() } });
     this.settings = { x: data.x, y: "own", xLog: true, yLog: true, seeds: "band", marks: true, linked: true };
     this.view = this.view.bind(this);
     this.charts = data.panels.map((panel, i) => new Chart(this, panel, `${number}-${i}`));
@@ -67,7 +67,7 @@ class Figure {
       this.choice("Up", "y", Object.fromEntries(ys.map((name) => [name, Y_AXES[name].label]))),
       this.choice("", "yLog", { log: "logarithmic", linear: "linear" }),
       several ? this.choice("Seeds", "seeds", { band: "median and range", each: "each" }) : null,
-      this.box("marks", "mark unstable ▲ (△ before batch 100) and stopped ✕"),
+      this.box("marks", `mark unstable ▲ (△ before batch ${this.warmUp}) and stopped ✕`),
       this.data.panels.length > 1 ? this.box("linked", "same axes in all panels") : null,
       make("button", { type: "button", onclick: () => this.refresh() }, "Reset zoom"));
   }

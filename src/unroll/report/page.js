@@ -15,7 +15,7 @@ function start() {
   if (data.verdicts.length) section("verdicts", "claims", "Claims and verdicts", verdictTable(data.verdicts, data.figures));
   data.figures.forEach((figure, number) => {
     links.push([figure.id, figure.name]);
-    main.append(new Figure(figure, curves, number).element);
+    main.append(new Figure(figure, curves, number, data.warm_up).element);
   });
   if (data.times.length) {
     const devices = [...new Set(data.times.map((time) => [time.device, time.precision].filter(Boolean).join(", ")))];
@@ -25,7 +25,7 @@ function start() {
   }
   section("every-run", "all runs", "Every run, its configuration and where it comes from",
     make("p", { class: "about" }, "Perplexities are of the test set, at the last evaluation. A heading sorts; a second click turns the order round."),
-    new RunsTable(curves).element);
+    new RunsTable(curves, data.warm_up).element);
   document.querySelector("nav").append(...links.map(([id, words]) => make("a", { href: `#${id}` }, bdi(words))));
 }
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from unroll.durable import finite
+from unroll.paper.claims.words import WARM_UP
 from unroll.paper.records import Record
 from unroll.report import layouts, times
 from unroll.report.curves import Curves
@@ -35,6 +36,7 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
         "grids": grids,
         "verdicts": [dict(verdict) for verdict in verdicts],
         "times": [asdict(time) for time in timing.times] if timing else [],
+        "warm_up": WARM_UP,
         "paper_times": times.facts(),
         "notes": _notes(gathered),
     }

@@ -56,12 +56,12 @@ function tickWords(value) {
 
 const trim = (value) => String(Number(value.toPrecision(4)));
 
-/** A number for reading: four digits that count, thousands separated. */
-function numberWords(value, digits = 4) {
+/** A number for reading: four digits that count, thousands separated; `least` keeps the zeros of a column. */
+function numberWords(value, digits = 4, least = 1) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value)) return value.toLocaleString("en-GB");
-  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits, minimumSignificantDigits: least });
 }
 
 /** 0.42 s, 31 s, 2 min 5 s, 1 h 20 min. */

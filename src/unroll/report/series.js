@@ -60,10 +60,8 @@ function linesOf(panel, curves, settings) {
   });
 }
 
-const SETTLED = 100;
-
 /** Where to mark a line: the first unstable evaluation, the first after the start, and where a run stopped. */
-function marksOf(line, yName) {
+function marksOf(line, yName, warmUp) {
   const found = [];
   for (const curve of line.curves) {
     const near = (batch) => {
@@ -71,8 +69,8 @@ function marksOf(line, yName) {
       return before.length ? before[before.length - 1] : line.points[0];
     };
     if (yName === "own" && line.points.length) {
-      // The first steps throw nearly every run about: a hollow mark. From batch 100 on it means more: a full one.
-      for (const batch of curve.unstable) found.push({ kind: batch < SETTLED ? "early" : "late", point: near(batch), curve });
+      // The first steps throw nearly every run about: a hollow mark. After that it means more: a full one.
+      for (const batch of curve.unstable) found.push({ kind: batch < warmUp ? "early" : "late", point: near(batch), curve });
     }
     if (curve.state === "stopped" && line.points.length) {
       found.push({ kind: "stopped", point: near(curve.stopped_at ?? Infinity), curve });

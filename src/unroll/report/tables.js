@@ -11,23 +11,23 @@ function verdictTable(verdicts, figures) {
     const { kind, sign } = VERDICTS[verdict] || { kind: "none", sign: "·" };
     return make("span", { class: `chip ${kind}` }, `${sign} ${verdict}`);
   };
-  const row = (each) => make("tr", {},
-    make("th", { scope: "row" }, bdi(each.claim)), make("td", {}, bdi(each.words)), make("td", {}, chip(each.verdict)),
-    make("td", {}, ...measured(each)), make("td", {}, ...threshold(each)), make("td", {}, ...evidence(each, figures)));
-  return scrolling("The paper's claims", make("table", { class: "verdicts" }, head("claim", "the paper says", "verdict", "measured", "threshold", "evidence"),
-    make("tbody", {}, ...verdicts.map(row))));
+  return scrolling("The paper's claims", make("table", { class: "verdicts" },
+    head("claim", "the paper says", "verdict", "measured", "threshold", "evidence"),
+    make("tbody", {}, ...verdicts.flatMap((each) => verdictRows(each, chip(each.verdict), figures)))));
 }
 
-/** A claim of several parts shows each with its own sign. */
-function measured(verdict) {
-  if (!verdict.parts.length) return [bdi(verdict.measured)];
-  return [make("ul", {}, ...verdict.parts.map((part) => make("li", { class: part.held ? "held" : "failed" },
-    make("b", {}, `${part.held ? "✓" : "✗"} `, bdi(part.says)), ": ", bdi(part.measured))))];
-}
-
-function threshold(verdict) {
-  if (!verdict.parts.length) return [bdi(verdict.threshold)];
-  return [make("ul", {}, ...verdict.parts.map((part) => make("li", {}, bdi(part.threshold))))];
+/** A claim that says several things has a row for each: what was measured beside its own threshold. */
+function verdictRows(verdict, chip, figures) {
+  const { parts } = verdict;
+  const whole = { rowspan: Math.max(parts.length, 1) };
+  const cells = (part) => [
+    make("td", { class: part.held ? "held" : "failed" }, make("b", {}, `${part.held ? "✓" : "✗"} `, bdi(part.says)), ": ", bdi(part.measured)),
+    make("td", {}, bdi(part.threshold))];
+  const first = parts.length ? cells(parts[0]) : [make("td", {}, bdi(verdict.measured)), make("td", {}, bdi(verdict.threshold))];
+  return [
+    make("tr", { class: "first" }, make("th", { scope: "row", ...whole }, bdi(verdict.claim)), make("td", whole, bdi(verdict.words)),
+      make("td", whole, chip), ...first, make("td", whole, ...evidence(verdict, figures))),
+    ...parts.slice(1).map((part) => make("tr", {}, ...cells(part)))];
 }
 
 /** What a verdict rests on: links to its figures, and its numbers, folded away. */
@@ -78,7 +78,7 @@ function timingTables(times, paper) {
   }
   const table = (words, body) => make("div", {}, make("h3", {}, words),
     scrolling(words, make("table", { class: "times" }, head("scheme", "who", ...shapes.map((shape) => shape.words)), make("tbody", {}, ...body))));
-  return make("div", { class: "panels" }, table("One training batch, milliseconds", rows.batch), table("One sampled token, milliseconds", rows.token));
+  return make("div", { class: "panels wide" }, table("One training batch, milliseconds", rows.batch), table("One sampled token, milliseconds", rows.token));
 }
 
 const withRatio = (value, paper) => [numberWords(value, 3), " ", make("small", {}, `${numberWords(paper / value, 3)}×`)];
@@ -88,26 +88,26 @@ const withRatio = (value, paper) => [numberWords(value, 3), " ", make("small", {
 const COLUMNS = [
   ["run", (curve) => curve.name],
   ["corpus", (curve) => curve.title],
-  ["scheme", (curve) => curve.scheme ?? "–"],
-  ["training", (curve) => curve.train],
-  ["sampling", (curve) => curve.sample],
+  ["scheme", (curve) => curve.scheme || `${curve.train}, ${curve.sample}`],
   ["r", (curve) => curve.layers, { number: true }],
   ["γ", (curve) => curve.hidden, { number: true }],
   ["k1", (curve) => curve.k1, { number: true }],
   ["k2", (curve) => curve.k2, { number: true }],
   ["seed", (curve) => curve.seed, { number: true }],
-  ["differs in", variantWords],
-  ["windowed", (curve) => lastOf(curve.windowed), { number: true, title: () => "the last perplexity of the test set, windowed" }],
-  ["progressive", (curve) => lastOf(curve.progressive), { number: true, title: () => "the last perplexity of the test set, progressive" }],
-  ["lowest", (curve) => lowestOf(curve), { number: true, title: () => "the lowest perplexity on the way, under the run's own procedure" }],
+  ["windowed", (curve) => lastOf(curve.windowed), { number: true, digits: 4, title: () => "the last perplexity of the test set, windowed" }],
+  ["progressive", (curve) => lastOf(curve.progressive), { number: true, digits: 4, title: () => "the last perplexity of the test set, progressive" }],
+  ["lowest", (curve) => lowestOf(curve), { number: true, digits: 4, title: () => "the lowest perplexity on the way, under the run's own procedure" }],
   ["state", stateWords, { title: (curve) => curve.reason || "" }],
-  ["unstable at", (curve) => curve.unstable.find((batch) => batch >= SETTLED) ?? null, { number: true, title: () => "the first such batch from 100 on" }],
+  ["unstable at", (curve, warmUp) => curve.unstable.find((batch) => batch >= warmUp) ?? null, { number: true, title: () => "the first such batch after the first wild steps" }],
+  ["differs in", variantWords],
   ["batches", (curve) => curve.batch.at(-1) ?? 0, { number: true, title: (curve) => `of ${numberWords(curve.batches)}` }],
   ["training s", (curve) => curve.seconds.at(-1) ?? null, { number: true }],
   ["fleet M", (curve) => curve.fleet, { number: true }],
   ["precision", (curve) => curve.precision],
   ["kernel", (curve) => curve.kernel],
   ["device", (curve) => curve.device],
+  ["training", (curve) => curve.train],
+  ["sampling", (curve) => curve.sample],
   ["corpus hash", (curve) => curve.sha256.slice(0, 12), { mono: true, title: (curve) => `SHA-256 ${curve.sha256}` }],
   ["identity", (curve) => (curve.identity || "").slice(0, 12), { mono: true, title: (curve) => curve.identity || "" }],
 ];
@@ -120,14 +120,14 @@ function lowestOf(curve) {
 }
 
 class RunsTable {
-  constructor(curves) {
+  constructor(curves, warmUp) {
     // A column that says nothing about any run is left out.
-    this.columns = COLUMNS.filter(([, value]) => curves.some((curve) => ![null, undefined, ""].includes(value(curve))));
+    this.columns = COLUMNS.filter(([, value]) => curves.some((curve) => ![null, undefined, ""].includes(value(curve, warmUp))));
     this.rows = curves.map((curve) => {
-      const values = this.columns.map(([, value]) => value(curve));
+      const values = this.columns.map(([, value]) => value(curve, warmUp));
       const cells = this.columns.map(([, , how = {}], i) => make("td", {
         class: how.number ? "number" : how.mono ? "mono" : null, title: how.title ? how.title(curve) : null,
-      }, bdi(how.number ? numberWords(values[i]) : values[i] ?? "–")));
+      }, bdi(how.number ? numberWords(values[i], 4, how.digits) : values[i] ?? "–")));
       const text = [curveWords(curve), curve.sha256, curve.identity, curve.reason, ...values].join(" ").toLowerCase();
       return { values, text, element: make("tr", {}, ...cells) };
     });
