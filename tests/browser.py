@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,14 @@ MISSING = (
     "No browser: the page is tested in a real one. Install Chromium (Debian, Ubuntu: apt-get install chromium), "
     f"which puts one of {', '.join(NAMES)} on the path."
 )
+# The browser reads commands from descriptor 3 and answers on 4: ours are moved there before it starts.
+MOVE = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+os.dup2(high[0], 3)
+os.dup2(high[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 PATIENCE = 60.0  # seconds for any one answer, on a busy machine
 
 
@@ -27,29 +36,30 @@ class Browser:
     def __init__(self, profile: Path) -> None:
         found = next((path for path in map(shutil.which, NAMES) if path), None)
         assert found, MISSING
-        to_browser, from_us = os.pipe()
-        from_browser, to_us = os.pipe()
+        to_browser, self._out = os.pipe()
+        self._in, to_us = os.pipe()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         options += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
-
-        # The browser reads commands from descriptor 3 and answers on 4; a shell moves ours there.
-        move = f'exec "$0" "$@" 3<&{to_browser} 4>&{to_us}'
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", move, found, *options],
+            [sys.executable, "-c", MOVE, str(to_browser), str(to_us), found, *options],
             pass_fds=(to_browser, to_us),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         os.close(to_browser)
         os.close(to_us)
-        self._out, self._in, self._rest, self._count = from_us, from_browser, b"", 0
+        self._rest, self._count = b"", 0
         self.troubles: list[str] = []
         self.fetched: list[str] = []
         self._loaded = False
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
 
     _session: str | None = None
 
@@ -57,6 +67,10 @@ class Browser:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the browser."""
         self.process.kill()
         self.process.wait()
         os.close(self._out)
