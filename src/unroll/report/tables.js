@@ -106,11 +106,14 @@ const COLUMNS = [
   ["precision", (curve) => curve.precision],
   ["kernel", (curve) => curve.kernel],
   ["device", (curve) => curve.device],
-  ["training", (curve) => curve.train],
-  ["sampling", (curve) => curve.sample],
-  ["corpus hash", (curve) => curve.sha256.slice(0, 12), { mono: true, title: (curve) => `SHA-256 ${curve.sha256}` }],
-  ["identity", (curve) => (curve.identity || "").slice(0, 12), { mono: true, title: (curve) => curve.identity || "" }],
+  ["training", (curve) => curve.train, { screen: true }],
+  ["sampling", (curve) => curve.sample, { screen: true }],
+  ["corpus hash", (curve) => curve.sha256.slice(0, 12), { mono: true, screen: true, title: (curve) => `SHA-256 ${curve.sha256}` }],
+  ["identity", (curve) => (curve.identity || "").slice(0, 12), { mono: true, screen: true, title: (curve) => curve.identity || "" }],
 ];
+
+/** Classes: numbers stand to the right, hashes in even letters; what `screen` says is left out on paper. */
+const kinds = (how) => ["number", "mono", "screen"].filter((kind) => how[kind]).join(" ") || null;
 
 const lastOf = (column) => column.filter(usable).at(-1) ?? null;
 
@@ -126,7 +129,7 @@ class RunsTable {
     this.rows = curves.map((curve) => {
       const values = this.columns.map(([, value]) => value(curve, warmUp));
       const cells = this.columns.map(([, , how = {}], i) => make("td", {
-        class: how.number ? "number" : how.mono ? "mono" : null, title: how.title ? how.title(curve) : null,
+        class: kinds(how), title: how.title ? how.title(curve) : null,
       }, bdi(how.number ? numberWords(values[i], 4, how.digits) : values[i] ?? "–")));
       const text = [curveWords(curve), curve.sha256, curve.identity, curve.reason, ...values].join(" ").toLowerCase();
       return { values, text, element: make("tr", {}, ...cells) };
@@ -134,7 +137,7 @@ class RunsTable {
     this.sorted = { column: -1, up: true };
     this.count = make("span", { class: "count", "aria-live": "polite" });
     this.search = make("input", { type: "search", id: "search", placeholder: "music k1 100 scheme 4 stopped …", oninput: () => this.filter() });
-    this.heads = this.columns.map(([name], i) => make("th", { scope: "col", "aria-sort": "none" },
+    this.heads = this.columns.map(([name, , how = {}], i) => make("th", { scope: "col", "aria-sort": "none", class: kinds(how) },
       make("button", { type: "button", onclick: () => this.sort(i) }, name)));
     this.body = make("tbody");
     this.element = make("div", {},
