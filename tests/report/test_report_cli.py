@@ -61,9 +61,10 @@ def test_runs_sweeps_and_records_share_a_page(run: Path, sweep: Path, tmp_path: 
     paper = write_all(tmp_path / "paper", records(extras=False))
     data = data_of(made(tmp_path / "page.html", run, sweep, paper))
     names = [figure["name"] for figure in data["figures"]]
-    assert names == ["architectures-1", "architectures-2", "schemes", "datasets", "k2", "runs"]
+    assert names == ["architectures-1", "architectures-2", "schemes", "datasets", "k2", "curves"]
     assert {curve["name"].split("/")[0] for curve in data["curves"]} >= {"run", "sweep", "schemes, datasets"}
     assert len(data["times"]) == 32
+    assert [verdict["claim"] for verdict in data["verdicts"]] == [f"C{i}" for i in range(1, 18)]
 
 
 def test_a_folder_of_runs_is_enough(run: Path, sweep: Path, tmp_path: Path) -> None:

@@ -32,15 +32,12 @@ def report(
     The same input gives the same page, byte for byte.
     """
     from unroll import durable
-    from unroll.paper.claims import judge
-    from unroll.report import gather, page
+    from unroll.report import from_folders
 
     if out.is_dir():
         raise RunError(f"{out} is a folder. Name the page's file: --out {out / 'report.html'}.")
     if not out.absolute().parent.is_dir():
         raise RunError(f"There is no folder {out.absolute().parent} to put the page in. Make it, or change --out.")
-    gathered = gather(folders)
-    verdicts = [verdict.to_json() for verdict in judge(gathered.records)] if gathered.records else []
-    content = page(gathered, verdicts).encode()
+    content = from_folders(folders).encode()
     durable.write(out, content)
     say(f"{out}: {len(content) / 1e6:.1f} MB")

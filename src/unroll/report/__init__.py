@@ -9,7 +9,19 @@ page.py          figures, tables and data -> the page's text
 page.html, page.css, *.js    the page itself: plain, readable, no library; put together by page.py
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from unroll.paper.claims import judge
 from unroll.report.gathering import gather
 from unroll.report.page import page
 
-__all__ = ["gather", "page"]
+__all__ = ["from_folders", "gather", "page"]
+
+
+def from_folders(paths: Iterable[str | Path]) -> str:
+    """The page of everything under these paths, the paper's claims judged where there are records of it."""
+    gathered = gather(paths)
+    return page(gathered, [verdict.to_json() for verdict in judge(gathered.records)] if gathered.records else [])

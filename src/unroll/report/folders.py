@@ -12,11 +12,8 @@ from unroll.run import RunFolder
 from unroll.samplers import PROCEDURES
 from unroll.scheme import SCHEMES, Scheme
 
-# What a curve tells by a name of its own, or what changes nothing that is drawn.
-TOLD = {
-    "corpus", "title", "kind", "encoding", "ext", "exclude", "ascii", "sha256", "tokens", "unique", "scheme", "layers",
-    "hidden", "seed", "precision", "evaluate", "device", "kernel", "threads",
-}  # fmt: skip
+# What training sees and a curve tells by a name of its own, or by its corpus's hash.
+TOLD = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
 OTHER = 0  # the number of a scheme that the paper does not have
 
 
@@ -88,7 +85,8 @@ def _number(scheme: Scheme, sample: str) -> int:
 
 def _variant(experiment: Experiment) -> dict[str, Any]:
     """What differs from the paper's set-up and has no column of its own."""
-    names = [f.name for f in fields(Experiment) if f.name not in TOLD]
+    seen = [f.name for f in fields(Experiment) if f.metadata.get("trains") and f.name not in TOLD]
+    names = [*seen, "test_tokens"]  # a perplexity of a part of the test set is another number
     plain = Experiment()
     own = {name: getattr(experiment, name) for name in names if getattr(experiment, name) != getattr(plain, name)}
     if experiment.cell != "lstm":  # another cell has neither

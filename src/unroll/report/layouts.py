@@ -185,7 +185,7 @@ def runs(named: Sequence[tuple[str, Curve]], every: Curves) -> list[dict[str, An
     varied = [(name, labelled) for name, labelled in TELLING if len({labelled(curve) for curve in curves}) > 1]
     by_k1 = not varied  # then k1 may have the colours
     layout = Layout(
-        "runs",
+        "curves",
         "Test perplexity",
         "One panel a corpus; the scheme's own procedure." + ("" if by_k1 else " One line a k1."),
         _distinct_corpora(curves),

@@ -171,7 +171,7 @@ def _seeds(records: Records) -> str:
     best: dict[Series, list[float]] = {}
     for record in records.values():
         for curve in record.curves:
-            best.setdefault(curve.series, []).append(min(value for _, _, value in curve.own))
+            best.setdefault(curve.series, []).extend(sorted(value for _, _, value in curve.own)[:1])
     apart = [between(own) for own in best.values() if len(own) > 1]
     if not apart:
         return ""

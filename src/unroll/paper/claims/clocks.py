@@ -177,7 +177,7 @@ def c17(records: Records) -> Finding:
         "k1 hardly changes the time of a batch",
         spans[worst] <= VISIBLE,
         f"the slowest k1 takes {percent(spans[worst])} more than the fastest ({worst})",
-        f"at most {percent(VISIBLE)} more, on every architecture measured",
+        f"at most {percent(VISIBLE)} more, under every training procedure",
     )
     every = sorted({k1 for own in groups.values() for k1 in own})
     rows = tuple((name, *(own.get(k1) for k1 in every)) for name, own in groups.items())

@@ -125,7 +125,7 @@ def _share(shaky: dict[tuple[int, int], list[bool]], scheme: int) -> float:
 
 def _sooner(ends: dict[tuple[int, int], float]) -> Part:
     rising = [s for s in SCHEMES if all(ends[s, a] < ends[s, b] for a, b in pairwise(K2))]
-    told = ", ".join(f"{ends[s, SHORTEST]:.3g} to {ends[s, LONGEST]:.3g} (scheme {s})" for s in SCHEMES)
+    told = ", ".join(f"{ends[s, SHORTEST]:.1f} to {ends[s, LONGEST]:.1f} (scheme {s})" for s in SCHEMES)
     return Part(
         "a smaller k2 finishes sooner",
         len(rising) == len(SCHEMES),
