@@ -232,7 +232,7 @@ class Bookkeeping:
         whole = self.learner.model
         model = whole if len(runs) == len(self.folders) else whole.runs(runs)
         texts, k2 = [self.tests[m] for m in runs], self.experiments[0].scheme.k2
-        nll = token_nll(model, texts, k2, procedure, first, between=self.watch.check)
+        nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
         return {m: [p.perplexity for p in perplexities(nll_NR)] for m, nll_NR in zip(runs, nll, strict=True)}
 
     def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:

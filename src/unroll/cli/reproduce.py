@@ -29,7 +29,7 @@ def reproduce(
     seeds: Annotated[int, option("Each training with so many seeds, from 0 on [1].")] = 1,
     scale: Annotated[float, option("Below 1, the same thing small: 0.005 takes minutes on a CPU [1].")] = 1.0,
     precision: Annotated[str, option(WORDS["precision"])] = "float32",
-    most: Annotated[int | None, option("Runs that may train side by side [measured; below scale 1: 5].")] = None,
+    most: Annotated[int | None, option("Runs that may train side by side [measured; below scale 1: 3].")] = None,
     keep_weights: Annotated[bool, option("Keep run folders, with weights, in OUT/runs.", "--keep-weights")] = False,
     plan: Annotated[bool, option("Print runs, fleets, time and memory, and stop.", "--plan")] = False,
     save_every: options.SaveEvery = None,

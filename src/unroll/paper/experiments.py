@@ -16,8 +16,8 @@ from unroll.trainings import Training
 
 SMALLER = 16  # times fewer units at a scale below 1
 # Side by side at a scale below 1, where nothing is measured, so that the plan does not depend on the machine's mood: on
-# a CPU more bring nothing to training (28 ms a run-batch with 5 and with 20), and their windows leave the cache.
-MOST_SMALL = 5
+# a CPU more bring nothing to training (23 ms a run-batch with 3, 22 with 10), and their windows leave the cache.
+MOST_SMALL = 3
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ SAMPLERS = ("windowed-naive", "windowed", "progressive")
 FLEET = len(CORPORA) * len(K1)  # side by side: what a figure has of one architecture and one procedure
 WARM_UP, BLOCK, BLOCKS = 3, 8, 5  # batches before the clock runs, and then so many times so many
 TOKENS = 32  # of a block
-SECONDS = 0.4  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
+SECONDS = 0.2  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
 
 # k1 hardly changes the time of a batch, says the paper: one run alone, every k1, one curve for each way to train.
 BY_K1 = series([TIMED_CORPUS], (1, 2, 4), BEST, K1)
