@@ -12,7 +12,7 @@ FAST := not slow and not data and not gpu
 help:
 	@echo "make demo        train a small model on Python's own source and sample from it (minutes)"
 	@echo "make test        lint, types, the import contract and the tests (minutes)"
-	@echo "make test-slow   the long kills, the fuzzing and the slow truths"
+	@echo "make test-slow   the long kills, the fuzzing, the slow truths, and the report in a browser (needs chromium)"
 	@echo "make test-data   DATA=folder: tests on the paper's corpora"
 	@echo "make test-gpu    tests on a CUDA device; writes their record to results/gpu"
 

@@ -169,6 +169,7 @@ def test_all_problems_of_scheme_and_experiment_are_told_at_once() -> None:
         ("precision", "float16"),
         ("kernel", "cuddn"),
         ("test_tokens", 0),
+        ("evaluations", 1),
         ("threads", 0),
     ],
 )
@@ -182,6 +183,11 @@ def test_shuffle_needs_a_learned_state() -> None:
         Experiment(scheme=SCHEMES[4], shuffle=True)
 
 
+def test_scores_from_carried_states_need_a_carried_state() -> None:
+    with pytest.raises(ConfigurationError, match="evaluate_carried needs a carried state"):
+        Experiment(scheme=SCHEMES[1], evaluate_carried=True)
+
+
 # What training sees, and a second value for each. A field in neither table fails the test below.
 SEEN = {
     "encoding": "latin-1", "min_count": 2, "sha256": "ab", "split_seed": 1, "cell": "gru", "peepholes": "off",
@@ -191,7 +197,7 @@ SEEN = {
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "tokens": 5,
-    "unique": 3, "evaluate": "both", "test_tokens": 500, "device": "cuda",
+    "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
     "kernel": "reference", "threads": 4,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}
@@ -202,7 +208,9 @@ def test_identity_depends_on_exactly_what_training_sees() -> None:
     changed = {name: replace(base, **{name: value}).identity for name, value in (SEEN | UNSEEN).items()}
     assert {name for name, identity in changed.items() if identity != base.identity} == set(SEEN)
     assert len(set(changed.values())) == len(SEEN) + 1
-    assert {f.name for f in fields(Experiment)} - set(SEEN | UNSEEN) == {"kind", "scheme"}
+    assert {f.name for f in fields(Experiment)} - set(SEEN | UNSEEN) == {"kind", "scheme", "evaluate_carried"}
+    carried = Experiment(scheme=SCHEMES[4])
+    assert replace(carried, evaluate_carried=True).identity == carried.identity
 
 
 def test_identity_depends_on_the_training_procedure_and_not_on_the_sampling_procedure() -> None:

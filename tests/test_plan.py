@@ -143,7 +143,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, cost: Any) -> list[int]:
         tried.append(len(experiments))
         return Pace(len(experiments), cost(len(experiments)), None)
 
-    monkeypatch.setattr(measuring, "_pace", pace)
+    monkeypatch.setattr(measuring, "pace", pace)
     return tried
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
+from statistics import median
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from unroll.errors import RunError
 from unroll.evaluation import perplexities, token_nll
 from unroll.events import Ended, Evaluated, Event, Warned
 from unroll.experiment import Experiment
+from unroll.kernels import States
 from unroll.learner import Learner
 from unroll.run import Checkpoint, RunFolder
 from unroll.samplers import PROCEDURES
@@ -30,12 +32,18 @@ Happening = TypeVar("Happening", bound=Event)
 
 
 @cache
-def evaluation_points(batches: int) -> tuple[int, ...]:
+def evaluation_points(batches: int, count: int | None = None) -> tuple[int, ...]:
     """The paper's logarithmic grid, which does not depend on a run's length, up to and with the last batch.
+
+    With a `count`, at most so many points instead, spread alike from the first batch to the last.
 
     >>> evaluation_points(12)
     (1, 2, 3, 4, 5, 7, 9, 11, 12)
+    >>> evaluation_points(64, 8)
+    (1, 2, 3, 6, 11, 20, 35, 64)
     """
+    if count is not None:
+        return tuple(sorted({round(batches ** (i / (count - 1))) for i in range(count)}))
     points, i = set(), 0
     while (point := round(12800 ** (i / 39))) < batches:
         points.add(point)
@@ -59,7 +67,7 @@ class Bookkeeping:
         # The runs that are evaluated at each point of the grid.
         self.grid: dict[int, list[int]] = {}
         for m, experiment in enumerate(self.experiments):
-            for point in evaluation_points(experiment.batches):
+            for point in evaluation_points(experiment.batches, experiment.evaluations):
                 self.grid.setdefault(point, []).append(m)
         self.evaluated = [0] * len(folders)  # the last batch with a line in metrics.jsonl
         self.done = [False] * len(folders)
@@ -182,6 +190,7 @@ class Bookkeeping:
         began = time.perf_counter()
         needed = dict.fromkeys(procedure for m in due for procedure in self._procedures(m))
         scores = {procedure: self._scores(procedure) for procedure in needed}
+        carried = self._carried_scores() if any(self.experiments[m].evaluate_carried for m in due) else {}
         self.evaluating += time.perf_counter() - began
         return {
             m: {
@@ -189,6 +198,7 @@ class Bookkeeping:
                 "sequences": self.learner.count * self.experiments[m].rows,
                 "loss": loss,
                 "perplexity": {procedure: scores[procedure][m] for procedure in self._procedures(m)},
+                **({"carried": carried[m]} if m in carried else {}),
                 "seconds": round(self.seconds, 6),
                 "fleet": len(self.folders),
             }
@@ -208,11 +218,22 @@ class Bookkeeping:
         every score, depends on the plan alone and not on when a training was interrupted.
         """
         together = [m for m in self.grid[self.learner.count] if procedure in self._procedures(m)]
+        return {m: rows[0] for m, rows in self._together(together, procedure).items()}
+
+    def _carried_scores(self) -> dict[int, float]:
+        """Progressive from the states that the rows carry now: the median over rows."""
+        together = [m for m in self.grid[self.learner.count] if self.experiments[m].evaluate_carried]
+        slots = torch.tensor(together, device=self.learner.model.device)
+        first = tuple(tuple(s[slots] for s in state) for state in self.learner.carried)
+        return {m: median(rows) for m, rows in self._together(together, "progressive", first).items()}
+
+    def _together(self, runs: Sequence[int], procedure: str, first: States | None = None) -> dict[int, list[float]]:
+        """The perplexities of these runs, one for each row of `first`."""
         whole = self.learner.model
-        model = whole if len(together) == len(self.folders) else whole.runs(together)
-        texts, k2 = [self.tests[m] for m in together], self.experiments[0].scheme.k2
-        nll = token_nll(model, texts, k2, procedure, between=self.watch.check)
-        return {m: perplexities(nll_NR)[0].perplexity for m, nll_NR in zip(together, nll, strict=True)}
+        model = whole if len(runs) == len(self.folders) else whole.runs(runs)
+        texts, k2 = [self.tests[m] for m in runs], self.experiments[0].scheme.k2
+        nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
+        return {m: [p.perplexity for p in perplexities(nll_NR)] for m, nll_NR in zip(runs, nll, strict=True)}
 
     def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
         """Store the run's weights: its last good ones, where it diverged."""

@@ -93,6 +93,9 @@ class Experiment:
     shuffle: bool = _setting("training", False)
 
     evaluate: str = _setting("evaluation", "own", _one_of("own", "both"), trains=False)
+    # For a carried state: also from the states that training carries, beside the zeros that a text starts from.
+    evaluate_carried: bool = _setting("evaluation", False, trains=False)
+    evaluations: int | None = _setting("evaluation", None, _at_least(2), trains=False)  # points; None: the paper's grid
     test_tokens: int | None = _setting("evaluation", None, _at_least(1), trains=False)
 
     device: str = _setting("machine", "auto", trains=False)
@@ -168,6 +171,8 @@ def problems(experiment: Experiment) -> list[str]:
             )
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
+    if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
+        found.append("evaluate_carried needs a carried state, as in scheme 4. Drop --evaluate-carried.")
     return [problem for problem in found if problem]
 
 

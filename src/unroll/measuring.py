@@ -47,7 +47,7 @@ def measure(
         if sum(map(_cost, found)) + 2 * sum(map(_cost, found[-1:])) > SECONDS:
             break
         try:
-            found.append(_pace(experiments[:runs], corpora[:runs], between))
+            found.append(pace(experiments[:runs], corpora[:runs], between))
         except UnrollError:
             break  # why this cannot run is said where it is trained
         except (RuntimeError, MemoryError) as error:
@@ -83,7 +83,8 @@ def _sizes(most: int) -> Iterator[int]:
     yield most
 
 
-def _pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: Callable[[], None]) -> Pace:
+def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: Callable[[], None]) -> Pace:
+    """A few batches of these runs side by side."""
     device = devices.find(experiments[0].device)
     torch.set_num_threads(experiments[0].threads or 1)
     if device.type == "cuda":

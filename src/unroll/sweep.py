@@ -7,7 +7,7 @@ the reason, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -108,7 +108,8 @@ def sweep(
             if asked is not None:
                 _begin(folder, distinct(asked))
             trainings = folder.trainings
-            yield from _train(folder, trainings, library, most, save_every, launcher, watch)
+            _plan_once(folder, trainings, library, most, watch)
+            yield from carry_out(folder, trainings, library, save_every, launcher, watch)
         except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
             raise Interrupted(pressed.number) from None
         folder.write_table(results(folder, trainings))
@@ -136,29 +137,48 @@ def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
         )
 
 
-def _train(
+def _plan_once(
+    folder: SweepFolder, trainings: Sequence[Training], library: Library, most: int | None, watch: Watch
+) -> None:
+    if folder.plan is None:
+        plan = make_plan(trainings, library, most, watch)
+        refuse_full_disk(folder, plan, trainings, library)
+        folder.plan = plan
+
+
+def carry_out(
     folder: SweepFolder,
     trainings: Sequence[Training],
     library: Library,
-    most: int | None,
     save_every: int | None,
     launcher: str,
     watch: Watch,
+    over: Callable[[], Mapping[str, str]] = dict,
+    wanted: Collection[str] | None = None,
 ) -> Iterator[Report]:
+    """Train the fleets of the folder's plan that have not ended.
+
+    `over` names runs that have ended though their folders are gone, with how; of `wanted`, if given, a fleet must have
+    a run. A fleet that has begun goes on whole, since its last bits depend on its size.
+    """
     experiments = {training.name: training.experiment for training in trainings}
     plan = folder.plan
-    if plan is None:
-        plan = make_plan(trainings, library, most, watch)
-        _refuse_full_disk(folder, plan, experiments, library)
-        folder.plan = plan
+    assert plan is not None
     # What failed before is tried again: its reason may be gone.
     failures = {name: {"reason": reason} for name, reason in plan.refused.items()}
     folder.failures = failures
     tried: set[str] = set()
     while True:
-        ended = {name: state for name in experiments if (state := _end(folder, name))}
+        ended = dict(over())
+        ended |= {name: state for name in experiments if name not in ended and (state := _end(folder, name))}
         yield Planned("", plan, tuple(trainings), ended)
-        left = [own for own in plan.fleets if own.name not in tried and not ended.keys() >= set(own.runs)]
+        left = [
+            own
+            for own in plan.fleets
+            if own.name not in tried
+            and not ended.keys() >= set(own.runs)
+            and (wanted is None or not set(own.runs).isdisjoint(wanted))
+        ]
         if not left:
             return
         if not tried:  # another text behind a corpus's name is said before any work
@@ -204,8 +224,9 @@ def _moved(own: Fleet) -> str | None:
     return None
 
 
-def _refuse_full_disk(folder: SweepFolder, plan: Plan, experiments: Mapping[str, Experiment], library: Library) -> None:
+def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Training], library: Library) -> None:
     """Room for the weights of all runs and the checkpoints of the largest fleet."""
+    experiments = {training.name: training.experiment for training in trainings}
 
     def needed(names: Sequence[str]) -> int:
         return sum(readiness.disk_needed(experiments[n], library.open(experiments[n]).unique) for n in names)

@@ -86,13 +86,17 @@ class SweepFolder:
         if not (self.path / "plan.json").exists():
             return None
         plan = Plan.from_json(self._text("plan.json"), str(self.path / "plan.json"))
-        if sorted(plan.names) != sorted(training.name for training in self.trainings):
+        if not self._belongs(set(plan.names), {training.name for training in self.trainings}):
             raise RunError(f"{self.path / 'plan.json'} is another sweep's: its runs are not those of sweep.json.")
         return plan
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
         durable.write(self.path / "plan.json", plan.to_json().encode())
+
+    def _belongs(self, planned: set[str], asked: set[str]) -> bool:
+        """Whether a plan for these runs can be this folder's."""
+        return planned == asked
 
     def run(self, name: str) -> RunFolder:
         """A run's folder, made or not."""

@@ -13,7 +13,20 @@ from unroll.samplers import PROCEDURES
 
 LONGEST = 120  # letters of a name
 # What a name always tells has its own words; the rest is told only where it varies.
-TOLD = {"corpus", "title", "scheme", "cell", "layers", "hidden", "seed", "sha256", "tokens", "unique", "evaluate"}
+TOLD = {
+    "corpus",
+    "title",
+    "scheme",
+    "cell",
+    "layers",
+    "hidden",
+    "seed",
+    "sha256",
+    "tokens",
+    "unique",
+    "evaluate",
+    "evaluate_carried",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,9 @@ def distinct(asked: Iterable[Experiment]) -> list[Training]:
     together: dict[tuple[object, ...], list[Experiment]] = {}
     for e in dict.fromkeys(asked):
         other = None if e.scheme.sample in PROCEDURES else e.scheme.sample  # a run is scored under those, and its own
-        together.setdefault((e.identity, other, e.test_tokens, e.device, e.kernel, e.threads), []).append(e)
+        together.setdefault(
+            (e.identity, other, e.test_tokens, e.evaluations, e.device, e.kernel, e.threads), []
+        ).append(e)
     groups = [tuple(sorted(group, key=_order)) for group in together.values()]
     names = _names([group[0] for group in groups])
     found = [Training(name, _merged(group), group) for name, group in zip(names, groups, strict=True)]
@@ -65,7 +80,8 @@ def place(procedure: str) -> int:
 def _merged(group: Sequence[Experiment]) -> Experiment:
     procedures = {e.scheme.sample for e in group}
     both = len(procedures) > 1 or any(e.evaluate == "both" for e in group)
-    return replace(group[0], evaluate="both" if both else "own")
+    carried = any(e.evaluate_carried for e in group)
+    return replace(group[0], evaluate="both" if both else "own", evaluate_carried=carried)
 
 
 def _names(experiments: Sequence[Experiment]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli import bench, data, drift, evaluate, memorised, sample, score, sweep, train
+from unroll.cli import bench, data, drift, evaluate, memorised, report, reproduce, sample, score, sweep, train
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -60,5 +60,7 @@ app.command("score")(score.score)
 app.command("drift")(drift.drift)
 app.command("memorised")(memorised.memorised)
 app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

@@ -58,6 +58,10 @@ Exclude = Annotated[list[str] | None, option("Of a folder no files or folders li
 Ascii = Annotated[bool | None, option("Drop every byte above 127.", "--ascii")]
 MinCount = Annotated[int | None, option("Symbols rarer than this become one unknown symbol [1].")]
 Evaluate = Annotated[str | None, option("During training score the scheme's own procedure, or both [own].")]
+EvaluateCarried = Annotated[
+    bool | None, option("Score carried states too: start from those that training carries.", "--evaluate-carried")
+]
+Evaluations = Annotated[int | None, option("So many evaluations, spread logarithmically [the paper's grid].")]
 TestTokens = Annotated[int | None, option("Score only so many tokens of the test set [all].")]
 Device = Annotated[str | None, option("auto, cpu, cuda or cuda:N [auto].")]
 Kernel = Annotated[

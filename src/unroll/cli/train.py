@@ -62,6 +62,8 @@ def train(
     ascii: options.Ascii = None,
     min_count: options.MinCount = None,
     evaluate: options.Evaluate = None,
+    evaluate_carried: options.EvaluateCarried = None,
+    evaluations: options.Evaluations = None,
     test_tokens: options.TestTokens = None,
     precision: Annotated[str | None, one("precision")] = None,
     device: options.Device = None,

@@ -1,0 +1,150 @@
+"""`unroll reproduce`: the paper's experiments, or some of its figures."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unroll.cli import options
+from unroll.cli.options import WORDS, option
+from unroll.cli.screen import duration, print_json, say, warn
+from unroll.errors import ConfigurationError, Interrupted, did_you_mean
+from unroll.paper.figures import FIGURES
+
+if TYPE_CHECKING:
+    from unroll.paper.records import Time
+    from unroll.paper.reproduction import Reproduction
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIGURE...", help=f"{', '.join(FIGURES)}; or all [all].", show_default=False),
+    ] = None,
+    data: Annotated[Path | None, option("A folder with english.txt, finnish.txt, linux.txt and music.txt.")] = None,
+    out: Annotated[Path | None, option("The folder of the records. The same command goes on there.")] = None,
+    seeds: Annotated[int, option("Each training with so many seeds, from 0 on [1].")] = 1,
+    scale: Annotated[float, option("Below 1, the same thing small: 0.005 takes minutes on a CPU [1].")] = 1.0,
+    precision: Annotated[str, option(WORDS["precision"])] = "float32",
+    most: Annotated[int | None, option("Runs that may train side by side [measured; below scale 1: 3].")] = None,
+    keep_weights: Annotated[bool, option("Keep run folders, with weights, in OUT/runs.", "--keep-weights")] = False,
+    plan: Annotated[bool, option("Print runs, fleets, time and memory, and stop.", "--plan")] = False,
+    save_every: options.SaveEvery = None,
+    quiet: options.Quiet = False,
+    json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
+) -> None:
+    """Do the paper's experiments again: each distinct training once, many side by side, resumable at any point.
+
+    \b
+    unroll reproduce all --data data --out paper                      222 trainings, then our extras
+    unroll reproduce schemes k2 --seeds 3 --data data --out paper     more seeds of two figures
+    unroll reproduce all --scale 0.005 --data data --out small        the same grid with tiny models
+    unroll reproduce all --plan --data data --out paper               what would be done, and how long it takes
+
+    OUT/records holds one file a figure, and is all that is needed to go on, or to draw everything again.
+    """
+    wrong = _problems(figures or [], data, out)
+    if wrong:
+        raise ConfigurationError(*wrong)
+    options.require_save_every(save_every)
+    chosen = list(FIGURES) if not figures or "all" in figures else figures
+
+    from unroll.paper.reproduction import Reproduction
+
+    assert data is not None
+    assert out is not None
+    asked = Reproduction(chosen, data, out, seeds, scale, precision, most, keep_weights)
+    for note in dict.fromkeys(note for corpus in asked.corpora.values() for note in corpus.notes):
+        warn(note)
+    if plan:
+        _print_plan(asked, json)
+    else:
+        _run(asked, save_every, quiet, json)
+
+
+def _problems(figures: list[str], data: Path | None, out: Path | None) -> list[str]:
+    known = [*FIGURES, "all"]
+    found = [
+        f"{name!r} is no figure: {', '.join(known)}.{did_you_mean(name, known)}"
+        for name in figures
+        if name not in known
+    ]
+    if data is None:
+        found.append("Say where the corpora are: --data FOLDER, with english.txt, finnish.txt, linux.txt, music.txt.")
+    if out is None:
+        found.append("Say where the records go: --out FOLDER.")
+    return found
+
+
+def _print_plan(asked: Reproduction, json: bool) -> None:
+    from unroll.paper.planning import estimate
+    from unroll.sweep import in_words
+
+    plan, trainings = asked.plan()
+    seconds = estimate(plan, trainings, asked.library)
+    finished = len(asked.wanted) - len(asked.left)
+    largest = max((own.bytes for own in plan.fleets), default=0)
+    if json:
+        fleets = [
+            {"fleet": own.name, "runs": list(own.runs), "bytes": own.bytes, "seconds": seconds[own.name]}
+            for own in plan.fleets
+        ]
+        total = {"runs": len(asked.left), "finished": finished, "seconds": sum(seconds.values()), "bytes": largest}
+        print_json(total | {"fleets": fleets, "refused": dict(plan.refused)})
+        return
+    curves = sum(len(FIGURES[name]) * asked.seeds[name] for name in asked.figures)
+    typer.echo(
+        f"{', '.join(asked.figures)}: {curves} curves, {len(asked.wanted)} trainings, {finished} of them finished"
+    )
+    for own in plan.fleets:
+        typer.echo(f"\nfleet {own.name}: {in_words(own)}, about {duration(seconds[own.name])} of training")
+        for name in own.runs:
+            typer.echo(f"  {name}")
+    for name, reason in plan.refused.items():
+        typer.echo(f"\ncannot be trained: {name}\n  {reason}")
+    took, most = duration(sum(seconds.values())), largest / 1e9
+    typer.echo(
+        f"\n{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
+        f"at most {most:,.1f} GB at a time"
+    )
+
+
+def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:
+    from dataclasses import asdict
+
+    from unroll.cli.sweep_display import watch
+
+    def timed(time: Time) -> None:
+        if not quiet:
+            tokens = ", ".join(f"{name.replace('_', ' ')} {ms:.3g}" for name, ms in time.sample_ms.items())
+            say(
+                f"r={time.layers} γ={time.hidden} scheme {time.scheme} k1={time.k1}, {time.fleet} side by side: "
+                f"{time.batch_ms:.4g} ms a batch" + (f"; a token: {tokens}" if tokens else "")
+            )
+
+    name = shlex.quote(str(asked.folder.path))
+    try:
+        watch(asked.run(timed, save_every), quiet)
+    except Interrupted:
+        say(f"Saved in {name}. The same command goes on.")
+        raise
+    status, failures = asked.status(), asked.folder.failures
+    trained, evaluated = asked.seconds()
+    if json:
+        found: dict[str, Any] = {figure: asdict(own) for figure, own in status.items()}
+        seconds = {"training": trained, "evaluation": evaluated}
+        print_json({"folder": str(asked.folder.path), "figures": found, "seconds": seconds, "failures": failures})
+    elif not quiet:
+        for figure, own in status.items():
+            stopped = f", {own.stopped} stopped" if own.stopped else ""
+            curves = f"{own.finished} of {own.curves} curves finished{stopped}" if own.curves else "measured"
+            typer.echo(f"{figure}: {curves}")
+        typer.echo(f"{duration(trained)} of training and {duration(evaluated)} of evaluation, by the records")
+    if failures:
+        say(f"{len(failures)} runs could not be trained:")
+        for reason in dict.fromkeys(str(failure["reason"]) for failure in failures.values()):
+            say(f"  {reason}")
+        raise typer.Exit(1)

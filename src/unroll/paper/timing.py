@@ -1,0 +1,148 @@
+"""The paper's table, measured: milliseconds a training batch and a sampled token, for one run alone and for a fleet.
+
+All runs of a measurement have one procedure and one k2. Schemes 1 and 3 train alike, and their batches are timed once;
+tokens are timed under windowed sampling as the paper ran it, windowed rolling, and progressive.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from unroll import devices, memory
+from unroll import plan as plans
+from unroll.corpus import Corpus
+from unroll.decoding import Decoding
+from unroll.experiment import Experiment
+from unroll.generation import Stream, generate
+from unroll.learner import Learner
+from unroll.model import Model
+from unroll.paper.experiments import Scale, experiment
+from unroll.paper.figures import BEST, CORPORA, K1, TABLE, TIMED_CORPUS, Series, series, training
+from unroll.paper.records import Record, Time, significant
+
+SAMPLERS = ("windowed-naive", "windowed", "progressive")
+FLEET = len(CORPORA) * len(K1)  # side by side: what a figure has of one architecture and one procedure
+WARM_UP, BLOCK, BLOCKS = 3, 8, 5  # batches before the clock runs, and then so many times so many
+TOKENS = 32  # of a block
+SECONDS = 0.2  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
+
+# k1 hardly changes the time of a batch, says the paper: one run alone, every k1, one curve for each way to train.
+BY_K1 = series([TIMED_CORPUS], (1, 2, 4), BEST, K1)
+
+
+class Clock:
+    """Takes the median over blocks, and asks between two of them whether to go on."""
+
+    def __init__(self, device: torch.device, between: Callable[[], None]) -> None:
+        self.device, self.between = device, between
+
+    def milliseconds(self, step: Callable[[], object], length: int) -> float:
+        """Of one step."""
+        for _ in range(WARM_UP):
+            first = self._block(step, 1)
+        length = min(length, max(1, int(SECONDS / BLOCKS / first))) if self.device.type == "cpu" else length
+        taken = [self._block(step, length)]
+        while len(taken) < BLOCKS and (self.device.type != "cpu" or sum(taken) * length < SECONDS):
+            taken.append(self._block(step, length))
+        return 1000 * statistics.median(taken)
+
+    def _block(self, step: Callable[[], object], length: int) -> float:
+        self.between()
+        devices.wait(self.device)
+        began = time.perf_counter()
+        for _ in range(length):
+            step()
+        devices.wait(self.device)
+        return (time.perf_counter() - began) / length
+
+
+def missing(record: Record | None) -> list[tuple[Series, bool]]:
+    """What is not in the record yet, with whether it belongs to the table: else to the times by k1."""
+    record = record or Record("timing", 1.0, (0,), "")
+    alone = {(t.scheme, t.layers, t.hidden) for t in record.times if t.fleet == 1}
+    both = alone & {(t.scheme, t.layers, t.hidden) for t in record.times if t.fleet != 1}
+    known = {(t.scheme, t.k1) for t in record.k1_times}
+    table = [(one, True) for one in TABLE if (one.scheme, one.layers, one.hidden) not in both]
+    return table + [(one, False) for one in BY_K1 if (one.scheme, one.k1) not in known]
+
+
+def measure(
+    asked: Sequence[tuple[Series, bool]],
+    scale: Scale,
+    precision: str,
+    corpus: Corpus,
+    most: int | None,
+    between: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[tuple[Time, ...], bool]]:
+    """Measure, one training procedure of one architecture after the other: times, and whether they are the table's."""
+    together: dict[tuple[Series, bool], list[Series]] = {}
+    for one, table in asked:
+        together.setdefault((training(one), table), []).append(one)
+    tokens: dict[tuple[int, int, int], dict[str, float]] = {}  # how a model was trained is nothing to sampling
+    for (first, table), group in together.items():
+        run = devices.resolve(experiment(first, 0, scale, precision, corpus))
+        sizes = (1, _side_by_side(run, corpus, most)) if table else (1,)
+        times: list[Time] = []
+        for fleet in sizes:
+            key = (first.layers, first.hidden, fleet) if table else None
+            times += _times(group, run, corpus, fleet, tokens, key, between)
+        yield tuple(times), table
+
+
+def _side_by_side(run: Experiment, corpus: Corpus, most: int | None) -> int:
+    limit = memory.available(devices.find(run.device))
+    return max(2, min(plans.fit([run] * FLEET, [corpus] * FLEET, limit), most or FLEET))
+
+
+def _times(
+    group: Sequence[Series],
+    run: Experiment,
+    corpus: Corpus,
+    fleet: int,
+    tokens: dict[tuple[int, int, int], dict[str, float]],
+    key: tuple[int, int, int] | None,
+    between: Callable[[], None],
+) -> list[Time]:
+    """The times of one measurement; tokens that are not known yet under `key` are added to them."""
+    device = devices.find(run.device)
+    torch.set_num_threads(run.threads or 1)
+    clock = Clock(device, between)
+    learner = Learner([run] * fleet, [corpus] * fleet, device, run.kernel)
+    batch = clock.milliseconds(learner.step, BLOCK) / fleet
+    if key is not None and key not in tokens:
+        model = learner.model.runs([0])
+        tokens[key] = {name.replace("-", "_"): _token(model, corpus, name, fleet, clock) for name in SAMPLERS}
+    return [
+        Time(
+            scheme=one.scheme,
+            layers=one.layers,
+            hidden=one.hidden,
+            fleet=fleet,
+            batch_ms=significant(batch, 4) or 0.0,
+            sample_ms=tokens[key] if key is not None else {},
+            device=devices.describe(device),
+            precision=run.precision,
+            k1=one.k1,
+        )
+        for one in group
+    ]
+
+
+def _token(model: Model, corpus: Corpus, procedure: str, texts: int, clock: Clock) -> float:
+    """Milliseconds a token of one text, with so many texts of one model drawn side by side."""
+    k2 = model.experiments[0].scheme.k2
+    prompt = corpus.test_ids(0)[:k2].astype("int64")
+    endless = 1 << 40  # tokens: as many as the clock asks for
+    streams = [Stream(prompt, endless, Decoding(), seed) for seed in range(texts)]
+    drawn = generate(model, streams, k2, procedure)
+    next(drawn)  # reads the prompt
+    return significant(clock.milliseconds(lambda: next(drawn), TOKENS) / texts, 4) or 0.0
+
+
+def order(times: Sequence[Time]) -> tuple[Time, ...]:
+    """As the table reads: one run alone, then fleets; by architecture, scheme and k1."""
+    return tuple(sorted(times, key=lambda t: (t.fleet, t.layers, t.hidden, t.scheme, t.k1)))

@@ -1,0 +1,28 @@
+"""Run folders and records -> one self-contained page that works offline.
+
+gathering.py     from paths to curves: runs, sweeps, folders of them, and the paper's records
+folders.py       a run folder as curves, in the form of the records
+curves.py        every curve of a page once, as its data
+panels.py        curves -> figures: which panel, which colour, which line
+layouts.py       which figures a page has: the paper's, and those of any other runs
+times.py         the paper's table of times, to stand beside ours
+page.py          figures, tables and data -> the page's text
+page.html, page.css, *.js    the page itself: plain, readable, no library; put together by page.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from unroll.paper.claims import judge
+from unroll.report.gathering import gather
+from unroll.report.page import page
+
+__all__ = ["from_folders", "gather", "page"]
+
+
+def from_folders(paths: Iterable[str | Path]) -> str:
+    """The page of everything under these paths, the paper's claims judged where there are records of it."""
+    gathered = gather(paths)
+    return page(gathered, [verdict.to_json() for verdict in judge(gathered.records)] if gathered.records else [])

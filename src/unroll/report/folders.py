@@ -1,0 +1,99 @@
+"""A run's folder as curves, in the form that the paper's records have."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from unroll.errors import RunError
+from unroll.experiment import Experiment
+from unroll.paper.records import COLUMNS, Curve
+from unroll.run import RunFolder
+from unroll.samplers import PROCEDURES
+from unroll.scheme import SCHEMES, Scheme
+
+# What training sees and a curve tells by a name of its own, or by its corpus's hash.
+TOLD = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
+OTHER = 0  # the number of a scheme that the paper does not have
+
+
+def curves(folder: RunFolder) -> list[Curve]:
+    """The run under its own procedure; under another too where it was scored so on the way, not at the end alone."""
+    experiment, status = folder.experiment, folder.status
+    points = _points(folder)
+    own = experiment.scheme.sample
+    others = [name for name in PROCEDURES if name != own and _scored(points[name]) > 1]
+    return [_curve(experiment, status, points, sample) for sample in (own, *others)]
+
+
+def _scored(column: list[Any]) -> int:
+    return sum(value is not None for value in column)
+
+
+def _points(folder: RunFolder) -> dict[str, list[Any]]:
+    """metrics.jsonl as columns; a procedure that was not scored at a point is null there."""
+    lines = folder.metrics
+    procedures = dict.fromkeys((*PROCEDURES, folder.experiment.scheme.sample))
+    try:
+        for line in lines:
+            procedures |= dict.fromkeys(line["perplexity"])
+        columns = {name: [line[name] for line in lines] for name in COLUMNS if name not in PROCEDURES}
+        columns |= {name: [line["perplexity"].get(name) for line in lines] for name in procedures}
+    except (KeyError, TypeError, AttributeError):
+        raise RunError(f"{folder.path / 'metrics.jsonl'} is damaged: a line lacks what an evaluation has.") from None
+    if not all(value is None or isinstance(value, int | float) for column in columns.values() for value in column):
+        raise RunError(f"{folder.path / 'metrics.jsonl'} is damaged: an evaluation holds something that is no number.")
+    return columns
+
+
+def _curve(experiment: Experiment, status: dict[str, Any], points: dict[str, list[Any]], sample: str) -> Curve:
+    e, s = experiment, experiment.scheme
+    stopped = status["state"] == "stopped"
+    return Curve(
+        corpus=e.title or e.corpus or "text",
+        title=e.title or e.corpus or "text",
+        sha256=e.sha256,
+        scheme=_number(s, sample),
+        train=s.training,
+        sample=sample,
+        layers=e.layers,
+        hidden=e.hidden,
+        k1=s.k1,
+        k2=s.k2,
+        seed=e.seed,
+        batches=e.batches,
+        rows=e.rows,
+        variant=_variant(e),
+        identity=e.identity,
+        state=status["state"],
+        reason=_text(status.get("reason")),
+        stopped_at=status["batch"] + 1 if stopped else None,  # the status counts the batches that were good
+        fleet=int(status.get("fleet") or 1),
+        kernel=_text(status.get("kernel")) or e.kernel,
+        precision=e.precision,
+        device=_text(status.get("device")) or e.device,
+        evaluating=float(status.get("evaluating") or 0.0),
+        points=points,
+    )
+
+
+def _number(scheme: Scheme, sample: str) -> int:
+    """The paper's number of a training procedure under a sampling procedure."""
+    told = (scheme.training, sample)
+    return next((n for n, s in SCHEMES.items() if (s.training, s.sample) == told), OTHER)
+
+
+def _variant(experiment: Experiment) -> dict[str, Any]:
+    """What differs from the paper's set-up and has no column of its own."""
+    seen = [f.name for f in fields(Experiment) if f.metadata.get("trains") and f.name not in TOLD]
+    names = [*seen, "test_tokens"]  # a perplexity of a part of the test set is another number
+    plain = Experiment()
+    own = {name: getattr(experiment, name) for name in names if getattr(experiment, name) != getattr(plain, name)}
+    if experiment.cell != "lstm":  # another cell has neither
+        own.pop("peepholes", None)
+        own.pop("forget_bias", None)
+    return own
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

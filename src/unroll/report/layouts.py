@@ -1,0 +1,220 @@
+"""Which figures a page has: the paper's in the paper's form, one for each question of the extras, and plain runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from unroll.paper.figures import CORPORA
+from unroll.paper.records import CARRIED, Curve, Record
+from unroll.report.curves import Curves
+from unroll.report.panels import Label, Labelled, Layout, figure
+
+CLIPPED = 80.0  # where the paper ends the perplexity axis of its figure k2
+
+
+def _corpus(curve: Curve) -> Label:
+    known = CORPORA.index(curve.corpus) if curve.corpus in CORPORA else len(CORPORA)
+    return (known, curve.title), curve.title
+
+
+def _scheme(curve: Curve) -> Label:
+    words = f"{curve.train}, {curve.sample}"
+    return (curve.scheme or 9, words), f"scheme {curve.scheme}: {words}" if curve.scheme else words
+
+
+def _shape(curve: Curve) -> Label:
+    return (curve.layers, curve.hidden), f"r={curve.layers} γ={curve.hidden}"
+
+
+def _k1(curve: Curve) -> Label:
+    return curve.k1, str(curve.k1)
+
+
+def _k2(curve: Curve) -> Label:
+    return curve.k2, str(curve.k2)
+
+
+def _share(curve: Curve) -> Label:
+    """k1 as a share of k2: the paper's thirds, rounded."""
+    thirds = round(3 * curve.k1 / curve.k2)
+    words = {1: "k2/3", 2: "2·k2/3", 3: "k2"}
+    near = thirds in words and abs(curve.k1 - thirds * curve.k2 / 3) < 1
+    return (curve.k1 / curve.k2 if not near else thirds / 3), words[thirds] if near else f"{curve.k1 / curve.k2:.2f}·k2"
+
+
+def _variant(curve: Curve) -> Label:
+    words = ", ".join(f"{name} = {value}" for name, value in sorted(curve.variant.items()))
+    return (words != "", words), words or "as the paper"
+
+
+PAPER = (
+    Layout(
+        "architectures-1",
+        "Architectures under scheme 1",
+        "Multi-loss training, windowed sampling; one colour an architecture (r layers of γ units), one line a k1.",
+        _corpus, _shape, _k1, "architecture", "k1",
+    ),
+    Layout(
+        "architectures-2",
+        "Architectures under scheme 2",
+        "Single-loss training, windowed sampling; one colour an architecture (r layers of γ units), one line a k1.",
+        _corpus, _shape, _k1, "architecture", "k1",
+    ),
+    Layout(
+        "schemes",
+        "Schemes, a data set at a time",
+        "One layer of 512 units; one colour a scheme, one line a k1.",
+        _corpus, _scheme, _k1, "scheme", "k1",
+    ),
+    Layout(
+        "datasets",
+        "Data sets, a scheme at a time",
+        "The same curves the other way round: one colour a data set, one line a k1.",
+        _scheme, _corpus, _k1, "data set", "k1",
+    ),
+    Layout(
+        "k2",
+        "How far gradients flow back: k2",
+        "Music, one layer of 512 units, against training time; one colour a k2, three k1 each. The first view ends at "
+        "perplexity 80, as the paper's does.",
+        _scheme, _k2, _share, "k2", "k1", x="seconds", top=CLIPPED,
+    ),
+)  # fmt: skip
+
+# The extras by what they change: name, title, the fields, and what is asked.
+TOPICS = (
+    ("dropout", "Dropout", {"dropout"}, "Does dropout cure the overfitting on Music?"),
+    ("learning", "Learning rate and optimiser", {"learning_rate", "optimiser"}, "The bump on Finnish with 128 units."),
+    ("shuffle", "Shuffled windows", {"shuffle"}, "Windows in random order, beside the rotated train set."),
+    ("forget-bias", "Forget bias", {"forget_bias"}, "Conditional training with a forget bias that starts above 0."),
+    ("peepholes", "Peepholes", {"peepholes"}, "Conditional training with other peepholes, or none."),
+    ("reset", "When a carried state is reset", {"reset", "rotation"}, "Each epoch (the paper), never, or at random."),
+)
+CARRIED_TOPIC = (
+    "start",
+    "From a zero and from a carried start",
+    "The same conditional trainings, the test set read from zeros, and from the states that training carried (the "
+    "median over rows).",
+)
+
+
+def paper(records: Mapping[str, Record], every: Curves) -> list[dict[str, Any]]:
+    """The figures that records hold, in the paper's order."""
+    for name, record in records.items():
+        for curve in record.curves:
+            every.place(curve, name)
+    found = [figure(layout, records[layout.name].curves, every) for layout in PAPER if _holds(records, layout.name)]
+    return found + (_extras(records, every) if _holds(records, "extras") else [])
+
+
+def _holds(records: Mapping[str, Record], name: str) -> bool:
+    return name in records and bool(records[name].curves)
+
+
+def _extras(records: Mapping[str, Record], every: Curves) -> list[dict[str, Any]]:
+    """A figure for each question, with the paper's own setting beside what was changed."""
+    extras, base = records["extras"].curves, [curve for curve in every.curves if not curve.variant]
+    rest = [curve for curve in extras if curve.variant]
+    found = []
+    for name, title, changed, about in TOPICS:
+        own = [curve for curve in rest if curve.variant.keys() <= changed]
+        rest = [curve for curve in rest if curve not in own]
+        if own:
+            found.append(figure(_topic(name, title, about), [*_beside(own, base), *own], every))
+    if rest:
+        found.append(figure(_topic("others", "Other settings", "What else was varied."), rest, every))
+    return found + _starts([*extras, *base], every)
+
+
+def _topic(name: str, title: str, about: str) -> Layout:
+    def panel(curve: Curve) -> Label:
+        corpus, scheme, shape = _corpus(curve), _scheme(curve), _shape(curve)
+        return (corpus[0], scheme[0], shape[0]), f"{corpus[1]}, scheme {curve.scheme}, {shape[1]}"
+
+    return Layout(f"extras-{name}", f"Extras: {title}", about, panel, _variant, _k1, "setting", "k1")
+
+
+def _beside(own: Sequence[Curve], base: Sequence[Curve]) -> list[Curve]:
+    """The same without the change."""
+    wanted = {replace(curve.series, varied=()) for curve in own}
+    seen: dict[tuple[Any, int], Curve] = {}
+    for curve in base:
+        if curve.series in wanted:
+            seen.setdefault((curve.series, curve.seed), curve)
+    return list(seen.values())
+
+
+def _starts(curves: Sequence[Curve], every: Curves) -> list[dict[str, Any]]:
+    scored = [curve for curve in curves if any(value is not None for value in curve.points.get(CARRIED, ()))]
+    scored = list({every.place(curve): curve for curve in scored}.values())
+    if not scored:
+        return []
+    carried = [replace(curve, sample=CARRIED) for curve in scored]
+    for curve in carried:
+        every.place(curve, "extras")
+
+    def start(curve: Curve) -> Label:
+        words = "from the carried states" if curve.sample == CARRIED else "from zeros"
+        return (_variant(curve)[0], words), f"{words}, {_variant(curve)[1]}" if curve.variant else words
+
+    name, title, about = CARRIED_TOPIC
+    layout = Layout(f"extras-{name}", f"Extras: {title}", about, _corpus, start, _k1, "start", "k1")
+    return [figure(layout, [*scored, *carried], every)]
+
+
+# What tells plain runs apart, in the order in which a label says it.
+TELLING: tuple[tuple[str, Labelled], ...] = (
+    ("scheme", _scheme),
+    ("architecture", _shape),
+    ("k2", _k2),
+    ("precision", lambda curve: (curve.precision, curve.precision)),
+    ("setting", _variant),
+)
+
+
+def runs(named: Sequence[tuple[str, Curve]], every: Curves) -> list[dict[str, Any]]:
+    """Any other runs: a panel a corpus, a colour for each combination of what varies, a line a k1."""
+    for name, curve in named:
+        every.place(curve, name)
+    curves = [curve for _, curve in named if curve.own]
+    if not curves:
+        return []
+    varied = [(name, labelled) for name, labelled in TELLING if len({labelled(curve) for curve in curves}) > 1]
+    by_k1 = not varied  # then k1 may have the colours
+    layout = Layout(
+        "curves",
+        "Test perplexity",
+        "One panel a corpus; the scheme's own procedure." + ("" if by_k1 else " One line a k1."),
+        _distinct_corpora(curves),
+        _k1 if by_k1 else _combined([labelled for _, labelled in varied]),
+        (lambda curve: (0, "")) if by_k1 else _k1,
+        "k1" if by_k1 else ", ".join(name for name, _ in varied),
+        "k1",
+    )
+    return [figure(layout, curves, every)]
+
+
+def _combined(labels: Sequence[Labelled]) -> Callable[[Curve], Label]:
+    def label(curve: Curve) -> Label:
+        told = [labelled(curve) for labelled in labels]
+        # A variant may hold values of any kind: as text they can be sorted.
+        return json.dumps([key for key, _ in told], default=str), " · ".join(words for _, words in told)
+
+    return label
+
+
+def _distinct_corpora(curves: Sequence[Curve]) -> Callable[[Curve], Label]:
+    """By title and content: two texts of one name are told apart by their hashes."""
+    hashes: dict[str, set[str]] = {}
+    for curve in curves:
+        hashes.setdefault(curve.title, set()).add(curve.sha256)
+
+    def label(curve: Curve) -> Label:
+        several = len(hashes[curve.title]) > 1
+        words = f"{curve.title} ({curve.sha256[:8]})" if several else curve.title
+        return (_corpus(curve)[0], curve.sha256), words
+
+    return label

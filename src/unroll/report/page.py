@@ -1,0 +1,120 @@
+"""Everything put together: one page, complete in itself, the same bytes for the same input."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+from unroll.durable import finite
+from unroll.paper.claims.words import WARM_UP
+from unroll.paper.records import Record
+from unroll.report import layouts, times
+from unroll.report.curves import Curves
+from unroll.report.gathering import Gathered
+from unroll.version import VERSION
+
+SCRIPTS = ("facts.js", "scales.js", "series.js", "chart.js", "figure.js", "tables.js", "page.js")
+PAPER_TITLE = "Character-level recurrent networks in practice, reproduced"
+ENDED = ("finished", "stopped")
+
+
+def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The page's text; `verdicts` are those of `unroll.paper.claims` as plain data."""
+    every = Curves()
+    figures = layouts.paper(gathered.records, every) + layouts.runs(gathered.runs, every)
+    curves, grids = every.facts()
+    timing = gathered.records.get("timing")
+    data = {
+        "figures": figures,
+        "curves": curves,
+        "grids": grids,
+        "verdicts": [dict(verdict) for verdict in verdicts],
+        "times": [asdict(time) for time in timing.times] if timing else [],
+        "warm_up": WARM_UP,
+        "paper_times": times.facts(),
+        "notes": _notes(gathered),
+    }
+    return _filled(_title(gathered), _subtitle(gathered.records), data)
+
+
+def _filled(title: str, subtitle: str, data: Mapping[str, Any]) -> str:
+    script = '"use strict";\n' + "\n".join(_text(name) for name in SCRIPTS)
+    style = _text("page.css")
+    values = {
+        "TITLE": html.escape(title),
+        "SUBTITLE": html.escape(subtitle),
+        "VERSION": html.escape(VERSION),
+        "STYLE": style,
+        "STYLE_HASH": _hash(style),
+        "SCRIPT": script,
+        "SCRIPT_HASH": _hash(script),
+        "DATA": embedded(data),
+    }
+    # Piece by piece, not by replacing again and again: what is filled in may itself look like a place to fill.
+    pieces = _text("page.html").split("@")
+    return "".join(values.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def embedded(data: Any) -> str:
+    """JSON that cannot end the element it stands in: no <, > or &, and nothing but ASCII.
+
+    >>> embedded({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _text(name: str) -> str:
+    return (files("unroll.report") / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """What a browser must find the element to hold, or it does not use it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _title(gathered: Gathered) -> str:
+    if gathered.records:
+        return PAPER_TITLE
+    names = list(dict.fromkeys(name for name, _ in gathered.runs))
+    return names[0] if len(names) == 1 else f"{len(names):,} runs"
+
+
+def _subtitle(records: Mapping[str, Record]) -> str:
+    if not records:
+        return "Test perplexity while training, and every run's configuration"
+    seeds = sorted({seed for record in records.values() for seed in record.seeds})
+    scale = next(iter(records.values())).scale
+    versions = sorted({record.unroll for record in records.values()})
+    words = "De Boom, Demeester and Dhoedt, Comparing Training and Sampling Schemes"
+    told = f"scale {scale:g}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    return f"{words}: {told}, unroll {', '.join(versions)}"
+
+
+def _notes(gathered: Gathered) -> list[str]:
+    """What a reader must know before the rest."""
+    found = []
+    scale = next((record.scale for record in gathered.records.values()), 1.0)
+    if scale < 1:
+        found.append(f"The paper in small (scale {scale:g}): it shows that everything runs, and judges nothing.")
+    curves = [curve for record in gathered.records.values() for curve in record.curves]
+    curves += [curve for _, curve in gathered.runs]
+    rebuilt = sorted({curve.title for curve in curves if "(reconstruction)" in curve.title})
+    if rebuilt:
+        found.append(
+            f"Not the paper's own files: {', '.join(rebuilt)}. Their perplexities can be compared with each other, "
+            "and with the paper's only in kind."
+        )
+    unfinished = sorted({name for name, curve in gathered.runs if curve.state not in ENDED})
+    if unfinished:
+        found.append(f"Not finished: {', '.join(unfinished)}.")
+    return [*found, *gathered.notes]
