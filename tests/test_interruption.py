@@ -118,7 +118,7 @@ def test_saves_are_ten_seconds_or_fifty_times_their_cost_apart_and_take_under_tw
     monkeypatch.setattr(bookkeeping.time, "perf_counter", lambda: now)
     monkeypatch.setattr(Learner, "step", stepped)
     monkeypatch.setattr(RunFolder, "save", saved)
-    monkeypatch.setattr(bookkeeping, "evaluation_points", lambda batches: (batches,))
+    monkeypatch.setattr(bookkeeping, "evaluation_points", lambda batches, count: (batches,))
     experiment = replace(killing.PROCEDURES[PROCEDURE][0], batches=4000)
     list(train_fleet([experiment], killing.corpora(PROCEDURE), [tmp_path / "run"]))
     gaps = [start - end for (_, end), (start, _) in itertools.pairwise(saves)]

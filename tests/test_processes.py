@@ -34,6 +34,7 @@ def test_fleets_train_at_once_where_there_are_cores(tmp_path: Path, monkeypatch:
     assert sorted(r.run for r in reports if isinstance(r, RunEnded)) == ["run0", "run1", "run2"]
 
 
+@pytest.mark.slow
 def test_when_nobody_listens_any_more_what_trains_is_saved(tmp_path: Path) -> None:
     reports = processes.run([job(tmp_path, LONG)], Library())
     for report in reports:

@@ -200,6 +200,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(data: Path, tmp_path: 
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_to_the_same_records_and_ends_nothing_twice(
     data: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_records_and_ends_nothing_tw
     assert result(out) == result(whole)
 
 
+@pytest.mark.slow
 def test_a_fleet_that_was_begun_for_another_figure_is_not_lost(data: Path, tmp_path: Path) -> None:
     """A fleet goes on whole: what it holds for a figure that is not asked for now gets its record as well."""
     outcome = killing.lived(live, Job(str(data), str(tmp_path / "out"), 30))
