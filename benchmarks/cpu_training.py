@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unroll import Corpus, Experiment, Scheme, kernels
+from unroll import Corpus, Experiment, Scheme, devices
 from unroll.learner import Learner
 
 RECORD = Path(__file__).parent.parent / "results" / "bench" / "cpu_training.json"
@@ -78,8 +78,10 @@ def peer(hidden: int, layers: int, scored: int, batch_first: bool = False, embed
 def ours(hidden: int, layers: int, scored: int, corpus: Corpus) -> Step:
     """One step of a run alone."""
     scheme = Scheme(loss="equal" if scored == K2 else "last", k1=20, k2=K2)
-    run = Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, precision="float32")
-    return Learner([run], [corpus], CPU, kernels.choose("lstm", CPU)).step
+    run = devices.resolve(
+        Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, device="cpu")
+    )
+    return Learner([run], [corpus], CPU, run.kernel).step
 
 
 def floor(hidden: int, layers: int, scored: int) -> tuple[Step, float]:
@@ -188,7 +190,7 @@ def main() -> None:
         "threads": THREADS,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "kernel": kernels.choose("lstm", CPU),
+        "kernel": devices.resolve(Experiment(device="cpu")).kernel,
         "load_before": round(os.getloadavg()[0], 2),
     }
     print(f"{'γ':>4} {'r':>2} {'loss':>7} {'ours':>9} {'nn.LSTM':>9} {'ratio':>6} {'floor':>9}  fastest peer, rounds")
