@@ -42,6 +42,14 @@ def test_auto_is_the_fastest_kernel_that_knows_the_cell(cell: str, expected: str
     assert kernels.choose(devices.outline(tiny(cell=cell)), CPU) == expected
 
 
+def test_no_kernel_takes_a_precision_that_it_would_not_compute_in() -> None:
+    network = devices.outline(tiny(cell="rnn"))._replace(precision="bfloat16")
+    for name in ("reference", "stacked"):
+        assert "does not round what it multiplies to bfloat16" in (kernels.load(name).supports(network, CPU) or "")
+    with pytest.raises(ConfigurationError, match=r"No kernel can run this.*stacked: it does not round .*--precision"):
+        kernels.choose(network, CPU)
+
+
 def test_every_precision_is_another_training() -> None:
     identities = {replace(tiny(), precision=name).identity for name in precisions.PRECISIONS}
     assert len(identities) == len(precisions.PRECISIONS)

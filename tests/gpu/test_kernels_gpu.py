@@ -84,7 +84,6 @@ def able(net: Network) -> list[tuple[str, str]]:
         (kernel, precision)
         for kernel, precision in itertools.product(plugins.names("unroll.kernels"), UNIT)
         if kernels.load(kernel).supports(net._replace(precision=precision), CUDA) is None
-        and (kernel not in ("reference", "stacked") or precision != "bfloat16")
     ]
 
 

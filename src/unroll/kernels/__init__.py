@@ -67,11 +67,21 @@ def require(name: str, network: Network, device: torch.device) -> Kernel:
 
 def choose(network: Network, device: torch.device) -> str:
     """What `auto` stands for here."""
-    ranked = [(getattr(load(name), "RANK", 0), name) for name in plugins.names("unroll.kernels")]
-    able = (
-        name for rank, name in sorted(ranked, reverse=True) if rank and load(name).supports(network, device) is None
-    )
-    return next(able)
+    ranked = {name: rank for name in plugins.names("unroll.kernels") if (rank := getattr(load(name), "RANK", 0))}
+    reasons = []
+    for name in sorted(ranked, key=ranked.__getitem__, reverse=True):
+        reason = load(name).supports(network, device)
+        if reason is None:
+            return name
+        reasons.append(f"{name}: {reason}.")
+    raise ConfigurationError(" ".join(("No kernel can run this.", *reasons, "Choose another --precision or --cell.")))
+
+
+def products_by_torch(network: Network) -> str | None:
+    """What keeps a kernel from running a network if torch multiplies its parameters as they are; None if nothing."""
+    if network.precision == "bfloat16":
+        return "it does not round what it multiplies to bfloat16"
+    return None
 
 
 def embed(W_x: Tensor, ids: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unroll.cells import State
-from unroll.kernels import Network, States, embed, state_at
+from unroll.kernels import Network, States, embed, products_by_torch, state_at
 
 
 class _Clip(torch.autograd.Function):
@@ -25,8 +25,8 @@ class _Clip(torch.autograd.Function):
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """Everything."""
-    return None
+    """Every cell, every device, in all precisions but bfloat16."""
+    return products_by_torch(network)
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:

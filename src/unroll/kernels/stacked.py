@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll.cells import RecurrentCell, State
-from unroll.kernels import Network, States, embed, state_at
+from unroll.kernels import Network, States, embed, products_by_torch, state_at
 
 RANK = 1
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """Every cell, every device."""
-    return None
+    """Every cell, every device, in all precisions but bfloat16."""
+    return products_by_torch(network)
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
