@@ -78,9 +78,7 @@ def peer(hidden: int, layers: int, scored: int, batch_first: bool = False, embed
 def ours(hidden: int, layers: int, scored: int, corpus: Corpus) -> Step:
     """One step of a run alone."""
     scheme = Scheme(loss="equal" if scored == K2 else "last", k1=20, k2=K2)
-    run = devices.resolve(
-        Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, device="cpu")
-    )
+    run = devices.resolve(Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, device="cpu"))
     return Learner([run], [corpus], CPU, run.kernel).step
 
 

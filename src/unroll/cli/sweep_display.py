@@ -165,14 +165,10 @@ class Board:
         names = self.shown(max(height - ROUND, 1))
         short = dict(zip(self.runs, shortened(list(self.runs)), strict=True))
         grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", width=min(width, 120))
-        for title, side in (
-            ("run", "left"),
-            ("batch", "right"),
-            ("perplexity", "right"),
-            ("lowest", "right"),
-            ("", "left"),
-        ):
-            grid.add_column(title, justify=side, no_wrap=True, overflow="ellipsis", ratio=1 if title == "run" else None)  # type: ignore[arg-type]
+        grid.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
+        for title in ("batch", "perplexity", "lowest"):
+            grid.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
+        grid.add_column("", no_wrap=True, overflow="ellipsis")
         for name in names:
             run = self.runs[name]
             colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": "dim"}.get(run.state, "")

@@ -103,8 +103,18 @@ def train(
     if not quiet:
         kind = text.vocabulary.kind
         say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
-        say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; into {folder}")
+        say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
     _train(experiment, text, folder, resume is not None, save_every, quiet, json)
+
+
+def _where(experiment: Experiment) -> str:
+    """What `auto` came to."""
+    import torch
+
+    from unroll import devices
+
+    run = devices.resolve(experiment)
+    return f"{run.precision} on {devices.describe(torch.device(run.device))}, kernel {run.kernel}"
 
 
 def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:

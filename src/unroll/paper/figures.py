@@ -24,6 +24,15 @@ K1 = (20, 40, 60, 80, 100)
 # By k2, the k1 of the paper's last figure: k2, 2·k2/3 and k2/3, rounded.
 K1_OF_K2 = {20: (20, 13, 7), 40: (40, 27, 13), 60: (60, 40, 20), 80: (80, 53, 27), 100: (100, 67, 33)}
 TIMED_CORPUS, TIMED_K1 = "english", 40
+# The paper's table: milliseconds for one training batch and for one sampled token, one run, by scheme, in the order of
+# ARCHITECTURES.
+PAPERS_DEVICE = "Tesla K40c"
+PAPERS_MS = {
+    1: ((60.5, 7.0), (138.8, 21.7), (106.5, 13.7), (267.4, 43.3)),
+    2: ((46.5, 7.0), (114.6, 21.7), (93.1, 13.7), (245.8, 43.3)),
+    3: ((60.5, 0.7), (138.8, 1.2), (106.5, 1.1), (267.5, 2.2)),
+    4: ((60.6, 0.7), (138.9, 1.2), (106.6, 1.1), (267.6, 2.2)),
+}
 # At random: each row starts anew before a batch with this probability, so every 10·k1 tokens on average. Even for
 # k1 = 20 that is twice k2, so the state still brings more than a window could; and of 64 rows some six begin at zero
 # in every batch, where a reset each epoch shows the model that start once in hundreds or thousands of batches.

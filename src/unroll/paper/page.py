@@ -17,19 +17,12 @@ from unroll.errors import InputError
 from unroll.paper import literature, pictures, records
 from unroll.paper.claims import judge
 from unroll.paper.claims.verdict import NOT_JUDGED, VERDICTS, Verdict
-from unroll.paper.figures import ARCHITECTURES, PAPER
+from unroll.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS
 from unroll.paper.records import Curve, Record, Time
 
 Records = Mapping[str, Record]
 BLOCK = re.compile(r"<!-- unroll: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 MARK = {"holds": "✔", "holds in part": "◐", "does not hold": "✘", "not judged": "–"}
-# The paper's table: milliseconds for one training batch and one sampled token, one run on a Tesla K40c, k1 = 40.
-PAPERS_MS = {
-    1: ((60.5, 7.0), (138.8, 21.7), (106.5, 13.7), (267.4, 43.3)),
-    2: ((46.5, 7.0), (114.6, 21.7), (93.1, 13.7), (245.8, 43.3)),
-    3: ((60.5, 0.7), (138.8, 1.2), (106.5, 1.1), (267.5, 2.2)),
-    4: ((60.6, 0.7), (138.9, 1.2), (106.6, 1.1), (267.6, 2.2)),
-}
 START = """\
 # The paper, reproduced
 
@@ -131,10 +124,10 @@ def timing_table(record: Record) -> str:
     rolling = [_sample(times.get((1, *architecture, True)), "windowed") for architecture in ARCHITECTURES]
     first = record.times[0]
     text = (
-        "Milliseconds for one training batch of one run / one sampled token, English, k1 = 40. The paper: Tesla K40c, "
-        f"one run. Here: {first.device}, {first.precision}; alone, and {fleet} runs side by side, a batch of one of "
-        "them. Windowed sampling reads k2 tokens again for each new one, as in the paper; the last row is what `unroll "
-        "sample` does."
+        "Milliseconds for one training batch of one run / one sampled token, English, k1 = 40. The paper: "
+        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone, and {fleet} runs side by side, "
+        "a batch of one of them. Windowed sampling reads k2 tokens again for each new one, as in the paper; the last "
+        "row is what `unroll sample` does."
     )
     columns = ("", *(f"r={r} γ={h}" for r, h in ARCHITECTURES))
     return f"{text}\n\n{_markdown(columns, [*rows, ['windowed token, rolling', *rolling]])}"

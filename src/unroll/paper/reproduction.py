@@ -11,15 +11,12 @@ records, then their folders go. Whatever a kill leaves behind is put right when 
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from unroll import durable, locking, sweep
+from unroll import sweep
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, Interrupted, RunError
 from unroll.experiment import Experiment
@@ -28,59 +25,12 @@ from unroll.library import Library
 from unroll.paper import planning, records, timing
 from unroll.paper.experiments import Scale, Wanted, open_all, places, title, wanted
 from unroll.paper.figures import FIGURES, Series, training
+from unroll.paper.folder import Folder
 from unroll.paper.records import CARRIED, Curve, Record, Time, significant
 from unroll.plan import Plan
 from unroll.signals import Pressed, Watch
-from unroll.sweep_folder import SweepFolder
 from unroll.trainings import Training
 from unroll.version import VERSION
-
-
-class Folder(SweepFolder):
-    """A sweep whose request may grow: other figures, more seeds."""
-
-    def refuse_occupied(self) -> None:
-        """A folder that holds anything else is left alone."""
-        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
-            return
-        own = ("records", "reproduce.json", "reproduce.json" + durable.PARTIAL)
-        if not self.path.is_dir() or not any((self.path / name).exists() for name in own):
-            raise RunError(f"{self.path} exists and holds no reproduction. Choose another folder with --out.")
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder: two drivers cannot share it."""
-        return locking.hold(
-            self.path,
-            missing=f"{self.path} cannot be opened. Choose another folder with --out.",
-            busy=f"Another process is at work in {self.path}. Wait for it, or choose another folder.",
-        )
-
-    def _belongs(self, planned: set[str], asked: set[str]) -> bool:
-        """What is asked for is written down first, and planned then: a kill may come between."""
-        return planned <= asked
-
-    def forget(self) -> None:
-        """What was asked for and planned is done; the plan goes first, since it is nothing without the other."""
-        (self.path / "plan.json").unlink(missing_ok=True)
-        (self.path / "sweep.json").unlink(missing_ok=True)
-        with suppress(OSError):  # with kept weights it is not empty
-            (self.path / "runs").rmdir()
-
-    @property
-    def facts(self) -> dict[str, Any] | None:
-        """reproduce.json; None where there is none yet."""
-        where = self.path / "reproduce.json"
-        if not where.exists():
-            return None
-        try:
-            content = json.loads(where.read_text("utf-8"))
-            return {"scale": float(content["scale"]), "precision": content["precision"], "keep": content["keep"]}
-        except (OSError, ValueError, KeyError, TypeError):
-            raise RunError(f"{where} is damaged. Delete it: the records say what is finished.") from None
-
-    @facts.setter
-    def facts(self, facts: Mapping[str, Any]) -> None:
-        durable.write(self.path / "reproduce.json", (json.dumps({"unroll": VERSION, **facts}) + "\n").encode())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ folders.py       a run folder as curves, in the form of the records
 curves.py        every curve of a page once, as its data
 panels.py        curves -> figures: which panel, which colour, which line
 layouts.py       which figures a page has: the paper's, and those of any other runs
-times.py         the paper's table of times, to stand beside ours
 page.py          figures, tables and data -> the page's text
 page.html, page.css, *.js    the page itself: plain, readable, no library; put together by page.py
 """
