@@ -1,0 +1,464 @@
+// The head in one launch each way, on Hopper: nothing that is as wide as the dense layer is read again, and of what is
+// written only what the weights' gradients need is.
+//
+//   forward    s = h · W1 → bias, leaky ReLU, dropout → x;   logits = x · W2 → softmax, negative log-likelihood
+//   backward   s = d_logits · W2ᵀ → leaky′, dropout → d_x;    d_h = d_x · W1ᵀ
+//
+// Both are the same: a warpgroup keeps 64 rows of what comes in (INNER wide) in registers, and goes through the dense
+// layer CHUNK columns at a time: a first product, something pointwise, and a second product whose sums (OUTER wide) stay
+// in registers to the end. What the first leaves in a thread is what the second wants to take from it. OUTER is 0 where
+// those sums would not fit (d_h of many units): then there is no second product.
+//
+// GROUPS warpgroups share the weights, which travel through a ring of STAGES chunks in shared memory. Threads keep the
+// sign and the mask of what they made as bits, in their own order; the way back reads those and not x.
+//
+// Columns are renumbered in groups of 32 (`real_column`), in all products alike, so that what is a thread's own of a
+// group is 8 neighbours: 16 bytes of memory, and two whole draws of Philox.
+//
+// BACK, HIDDEN, SYMBOLS (a multiple of 32), CHUNK, GROUPS, STAGES, OUTER, LEAK are given at compilation.
+
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+#define INNER (BACK ? SYMBOLS : HIDDEN)
+#define WARPS (4 * GROUPS)
+#define THREADS (128 * GROUPS)
+#define FIRST (INNER * CHUNK * 2)   // bytes of a chunk's weights: of the first product, of the second, and the bias
+#define SECOND (CHUNK * OUTER * 2)
+#define WEIGHTS (FIRST + SECOND + (BACK ? 0 : CHUNK * 4))
+#define AHEAD (STAGES - 2)          // chunks that are fetched early
+#define SUMS (OUTER ? OUTER / 2 : 1)
+
+struct __align__(16) Quad { u32 w[4]; };
+struct __align__(16) Four { float v[4]; };
+
+__device__ __forceinline__ float low(u32 v) { return __uint_as_float(v << 16); }
+__device__ __forceinline__ float high(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+__device__ __forceinline__ u32 pack(float low, float high) {
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Which column the matrix units' column n is: a thread has n = 8j + 2c + {0, 1} for all j, so its columns of a group are
+// 8c … 8c + 7.
+__device__ __forceinline__ int real_column(int n) { return n / 32 * 32 + n % 8 / 2 * 8 + n / 8 % 4 * 2 + n % 2; }
+
+// --- waiting -------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void gate_init(u32 gate, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(gate), "r"(count) : "memory");
+}
+__device__ __forceinline__ void gate_wait(u32 gate, u32 parity) {
+    asm volatile(
+        "{\n.reg .pred done;\n"
+        "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n}" :: "r"(gate), "r"(parity) : "memory");
+}
+__device__ __forceinline__ void gate_arrive(u32 gate) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(gate) : "memory");
+}
+__device__ __forceinline__ void fetch(u32 to, const void* from, u32 bytes, u32 gate) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(gate), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(to), "l"(from), "r"(bytes), "r"(gate) : "memory");
+}
+
+// --- matrix products: 64 rows a warpgroup, from registers; weights from shared memory --------------------------------------
+
+__device__ __forceinline__ u64 operand(u32 shared, int columns) {
+    // No swizzle: blocks of 8 columns x 16 bytes; 128 bytes to the next 8 columns, 16 · columns to the next 8 of the inner axis.
+    return ((u64)(shared >> 4) & 0x3fff) | ((u64)columns << 16) | ((u64)8 << 32);
+}
+__device__ __forceinline__ void product_begins() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void product_issued() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int COUNT> __device__ __forceinline__ void product_done(float (&d)[COUNT]) {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int v = 0; v < COUNT; ++v) asm volatile("" : "+f"(d[v]));
+}
+
+// An instruction has up to 256 columns; 128 of them are as fast, and more are several instructions.
+template <int N> __device__ __forceinline__ void multiply(float* d, const u32 (&a)[4], u64 b, int add) {
+    multiply<128>(d, a, b, add);
+    multiply<N - 128>(d + 64, a, b + 128, add);
+}
+template <> __device__ __forceinline__ void multiply<0>(float*, const u32 (&)[4], u64, int) {}
+template <> __device__ __forceinline__ void multiply<32>(float* d, const u32 (&a)[4], u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
+        "{%16,%17,%18,%19}, %20, add, 1, 1, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+template <> __device__ __forceinline__ void multiply<64>(float* d, const u32 (&a)[4], u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+        "{%32,%33,%34,%35}, %36, add, 1, 1, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+template <> __device__ __forceinline__ void multiply<96>(float* d, const u32 (&a)[4], u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %53, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47},"
+        "{%48,%49,%50,%51}, %52, add, 1, 1, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+template <> __device__ __forceinline__ void multiply<128>(float* d, const u32 (&a)[4], u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
+        "{%64,%65,%66,%67}, %68, add, 1, 1, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+// --- who owns what, and the walk through the dense layer ---------------------------------------------------------------------
+
+struct Place {
+    int run, tile, thread, lane, warp, inner, N, row0;
+    __device__ Place(int N) : N(N) {
+        run = blockIdx.y; thread = threadIdx.x; lane = thread % 32; warp = thread / 32;
+        tile = blockIdx.x * GROUPS + thread / 128;                 // of 64 rows
+        row0 = tile * 64 + warp % 4 * 16 + lane / 4;
+        inner = lane % 4;                                          // which 8 of 32 columns
+    }
+    __device__ int row(int half) const { return row0 + 8 * half; }
+    __device__ bool has(int half) const { return row(half) < N; }
+    __device__ size_t at(int half) const { return (size_t)run * N + min(row(half), N - 1); }
+    // Of the bits that this thread keeps of 32 columns: 8 of its first row, then 8 of its second.
+    __device__ size_t bits(int column, int D) const {
+        return (((size_t)run * ((N + 63) / 64) + tile) * (D / 32) + column / 32) * 128 + thread % 128;
+    }
+    __device__ bool has_bits() const { return tile * 64 < N; }
+};
+
+// A row's 8 columns of group g are word i's two, i = 0 … 3. As sums of a product, as the factors of the next one, as they come.
+__device__ __forceinline__ int sum(int g, int half, int k) { return (4 * g + k / 2) * 4 + 2 * half + k % 2; }
+template <int COUNT> __device__ __forceinline__ void put(u32 (&a)[COUNT][4], int g, int half, const Quad& q) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[2 * g + i / 2][i % 2 * 2 + half] = q.w[i];
+}
+
+// between(c, s, x, bias) makes x, the factors of the second product, from s, the sums of the first.
+template <typename Between>
+__device__ __forceinline__ void walk(const Place& me, unsigned char* shared, const unsigned char* weights, int chunks,
+                                     const u32 (&a)[INNER / 16][4], float (&sums)[SUMS], Between between) {
+    const u32 full = address(shared), empty = full + 8 * STAGES, ring = full + 128;
+    if (me.thread == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            gate_init(full + 8 * stage, 1);
+            gate_init(empty + 8 * stage, WARPS);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+        for (int c = 0; c < AHEAD && c < chunks; ++c) fetch(ring + c * WEIGHTS, weights + (size_t)c * WEIGHTS, WEIGHTS, full + 8 * c);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < SUMS; ++v) sums[v] = 0.0f;
+    u32 x[CHUNK / 16][4];
+#pragma unroll 1
+    for (int c = 0; c < chunks; ++c) {
+        const int stage = c % STAGES, next = c + AHEAD;
+        if (me.thread == 0 && next < chunks) {
+            const int there = next % STAGES;
+            if (next >= STAGES) gate_wait(empty + 8 * there, (next / STAGES - 1) & 1);
+            fetch(ring + there * WEIGHTS, weights + (size_t)next * WEIGHTS, WEIGHTS, full + 8 * there);
+        }
+        gate_wait(full + 8 * stage, (c / STAGES) & 1);
+        const u32 own = ring + stage * WEIGHTS;
+        float s[CHUNK / 2];
+        product_begins();
+#pragma unroll
+        for (int k = 0; k < INNER / 16; ++k) multiply<CHUNK>(s, a[k], operand(own, CHUNK) + k * 2 * CHUNK, k);
+        product_issued();
+        product_done(s);  // and so is the second one of the chunk before, which then has no more use for its weights
+        if (c > 0 && me.lane == 0) gate_arrive(empty + 8 * ((c - 1) % STAGES));
+        between(c, s, x, (const float*)(shared + 128 + stage * WEIGHTS + FIRST + SECOND));
+        if (OUTER) {
+            product_begins();
+#pragma unroll
+            for (int k = 0; k < CHUNK / 16; ++k) multiply<OUTER>(sums, x[k], operand(own + FIRST, OUTER) + k * 2 * OUTER, 1);
+            product_issued();
+        }
+    }
+    product_done(sums);
+}
+
+__device__ __forceinline__ float over_row(float v, bool largest) {
+#pragma unroll
+    for (int s = 1; s <= 2; s *= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, v, s);
+        v = largest ? fmaxf(v, other) : v + other;
+    }
+    return v;
+}
+
+#if !BACK
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+forward(const bf16* h, const unsigned char* weights, const float* out_b, const int* targets, const float* rates,
+        const int* keys, const long long* batch, int purpose, float* nll, bf16* x, bf16* wrong, u16* positive, u16* kept,
+        int stride, int N, int D, int V) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const Place me(N);
+    u32 a[INNER / 16][4];
+#pragma unroll
+    for (int g = 0; g < INNER / 32; ++g)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            put(a, g, half, *(const Quad*)(h + (size_t)me.run * stride + (size_t)min(me.row(half), N - 1) * HIDDEN + 32 * g + 8 * me.inner));
+    const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
+    const u32 least = (u32)ceil((double)rate * 4294967296.0), number = (u32)*batch;
+    const u32 key0 = keys[2 * me.run], key1 = keys[2 * me.run + 1];
+
+    float logits[SUMS];
+    walk(me, shared, weights + (size_t)me.run * (D / CHUNK) * WEIGHTS, D / CHUNK, a, logits,
+         [&](int c, float (&s)[CHUNK / 2], u32 (&made)[CHUNK / 16][4], const float* bias) {
+#pragma unroll
+        for (int g = 0; g < CHUNK / 32; ++g) {
+            const int column = c * CHUNK + 32 * g + 8 * me.inner;
+            float b[8];
+            *(Four*)b = *(const Four*)(bias + 32 * g + 8 * me.inner);
+            *(Four*)(b + 4) = *(const Four*)(bias + 32 * g + 8 * me.inner + 4);
+            u32 signs = 0, mask = 0xffff;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float v[8];
+#pragma unroll
+                for (int k = 0; k < 8; ++k) {
+                    v[k] = s[sum(g, half, k)] + b[k];
+                    signs |= (v[k] > 0.0f ? 1u : 0u) << (8 * half + k);
+                    v[k] = v[k] > 0.0f ? v[k] : LEAK * v[k];
+                }
+                if (rate > 0.0f) {
+#pragma unroll
+                    for (int draw = 0; draw < 2; ++draw) {
+                        const Words r = philox((u32)(me.row(half) * D + column) / 4 + draw, number, (u32)purpose, key0, key1);
+#pragma unroll
+                        for (int k = 0; k < 4; ++k) {
+                            const bool stays = r.w[k] >= least;
+                            v[4 * draw + k] *= stays ? scale : 0.0f;
+                            if (!stays) mask &= ~(1u << (8 * half + 4 * draw + k));
+                        }
+                    }
+                }
+                const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
+                put(made, g, half, q);
+                if (x && me.has(half)) *(Quad*)(x + me.at(half) * D + column) = q;
+            }
+            if (x && me.has_bits()) {
+                positive[me.bits(column, D)] = (u16)signs;
+                if (kept) kept[me.bits(column, D)] = (u16)mask;
+            }
+        }
+    });
+
+#pragma unroll
+    for (int g = 0; g < SYMBOLS / 32; ++g)
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            const int v = 32 * g + 8 * me.inner + k;
+            const float b = v < V ? out_b[me.run * V + v] : __int_as_float(0xff800000);
+            logits[sum(g, 0, k)] += b;
+            logits[sum(g, 1, k)] += b;
+        }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const size_t at = me.at(half);
+        const int target = targets[at] - 8 * me.inner;
+        float top = logits[sum(0, half, 0)], own = 0.0f, total = 0.0f;
+#pragma unroll
+        for (int n = 0; n < SYMBOLS / 4; ++n) top = fmaxf(top, logits[sum(n / 8, half, n % 8)]);
+        top = over_row(top, true);
+#pragma unroll
+        for (int n = 0; n < SYMBOLS / 4; ++n) {
+            float& v = logits[sum(n / 8, half, n % 8)];
+            if (target == n / 8 * 32 + n % 8) own = v;
+            v = expf(v - top);
+            total += v;
+        }
+        total = over_row(total, false);
+        own = over_row(own, false);
+        if (me.inner == 0 && me.has(half)) nll[at] = top + logf(total) - own;
+        if (!x || !me.has(half)) continue;
+        const float share = 1.0f / total;
+#pragma unroll
+        for (int g = 0; g < SYMBOLS / 32; ++g) {
+            float v[8];
+#pragma unroll
+            for (int k = 0; k < 8; ++k) v[k] = logits[sum(g, half, k)] * share - (target == 32 * g + k ? 1.0f : 0.0f);
+            const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
+            *(Quad*)(wrong + at * SYMBOLS + 32 * g + 8 * me.inner) = q;
+        }
+    }
+}
+
+#else
+
+// 8 columns over the 16 rows of a warp; column 8 · inner + `which` of 32 is left to a lane.
+__device__ __forceinline__ float over_rows(const float (&v)[8], int lane, int& which) {
+    const bool c = lane & 16, b = lane & 8, a = lane & 4;
+    float four[4], two[2];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) four[k] = (c ? v[4 + k] : v[k]) + __shfl_xor_sync(0xffffffffu, c ? v[k] : v[4 + k], 16);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) two[k] = (b ? four[2 + k] : four[k]) + __shfl_xor_sync(0xffffffffu, b ? four[k] : four[2 + k], 8);
+    which = 4 * c + 2 * b + a;
+    return (a ? two[1] : two[0]) + __shfl_xor_sync(0xffffffffu, a ? two[0] : two[1], 4);
+}
+
+// Sums over a block's rows of d_x and of d_logits go to [M, blocks, D] and [M, blocks, SYMBOLS], to be added up later.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+backward(const bf16* wrong, const float* d, const unsigned char* weights, const float* rates, const u16* positive,
+         const u16* kept, bf16* d_logits, bf16* d_x, bf16* d_h, float* d_dense_b, float* d_out_b, int N, int D) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const Place me(N);
+    float* const dense_sums = (float*)(shared + 128 + STAGES * WEIGHTS);  // of each warp
+    float* const out_sums = dense_sums + WARPS * D;
+    u32 a[INNER / 16][4];
+    const float up[2] = {me.has(0) ? d[me.at(0)] : 0.0f, me.has(1) ? d[me.at(1)] : 0.0f};
+#pragma unroll
+    for (int g = 0; g < SYMBOLS / 32; ++g) {
+        float total[8];
+        int which;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const size_t at = me.at(half) * SYMBOLS + 32 * g + 8 * me.inner;
+            Quad q = *(const Quad*)(wrong + at);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                // Rows that are not there have a gradient of 0, whatever the last row, which stands in for them, has.
+                const float first = me.has(half) ? low(q.w[i]) * up[half] : 0.0f;
+                const float second = me.has(half) ? high(q.w[i]) * up[half] : 0.0f;
+                total[2 * i] = half ? total[2 * i] + first : first;
+                total[2 * i + 1] = half ? total[2 * i + 1] + second : second;
+                q.w[i] = pack(first, second);
+            }
+            put(a, g, half, q);
+            if (me.has(half)) *(Quad*)(d_logits + at) = q;
+        }
+        const float all = over_rows(total, me.lane, which);
+        out_sums[me.warp * SYMBOLS + 32 * g + 8 * me.inner + which] = all;
+    }
+    const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
+
+    float sums[SUMS];
+    walk(me, shared, weights + (size_t)me.run * (D / CHUNK) * WEIGHTS, D / CHUNK, a, sums,
+         [&](int c, float (&s)[CHUNK / 2], u32 (&made)[CHUNK / 16][4], const float*) {
+#pragma unroll
+        for (int g = 0; g < CHUNK / 32; ++g) {
+            const int column = c * CHUNK + 32 * g + 8 * me.inner;
+            const u32 signs = me.has_bits() ? positive[me.bits(column, D)] : 0;
+            const u32 mask = kept && me.has_bits() ? kept[me.bits(column, D)] : 0xffff;
+            float total[8];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float v[8];
+#pragma unroll
+                for (int k = 0; k < 8; ++k) {
+                    v[k] = s[sum(g, half, k)];
+                    v[k] = signs >> (8 * half + k) & 1 ? v[k] : LEAK * v[k];
+                }
+                if (kept) {
+#pragma unroll
+                    for (int k = 0; k < 8; ++k) v[k] *= mask >> (8 * half + k) & 1 ? scale : 0.0f;
+                }
+#pragma unroll
+                for (int k = 0; k < 8; ++k) total[k] = half ? total[k] + v[k] : v[k];
+                const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
+                put(made, g, half, q);
+                if (me.has(half)) *(Quad*)(d_x + me.at(half) * D + column) = q;
+            }
+            int which;
+            const float all = over_rows(total, me.lane, which);
+            dense_sums[me.warp * D + column + which] = all;
+        }
+    });
+
+#if OUTER
+#pragma unroll
+    for (int g = 0; g < HIDDEN / 32; ++g)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float v[8];
+#pragma unroll
+            for (int k = 0; k < 8; ++k) v[k] = sums[sum(g, half, k)];
+            const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
+            if (me.has(half)) *(Quad*)(d_h + me.at(half) * HIDDEN + 32 * g + 8 * me.inner) = q;
+        }
+#endif
+    __syncthreads();
+    const size_t block = (size_t)me.run * gridDim.x + blockIdx.x;
+    for (int n = me.thread; n < D + SYMBOLS; n += THREADS) {
+        float total = 0.0f;
+        for (int warp = 0; warp < WARPS; ++warp)
+            total += n < D ? dense_sums[warp * D + n] : out_sums[warp * SYMBOLS + n - D];
+        if (n < D) d_dense_b[block * D + n] = total;
+        else d_out_b[block * SYMBOLS + n - D] = total;
+    }
+}
+
+#endif
+
+// --- weights, in the order in which the ring carries them: of each chunk first, second, bias ----------------------------------
+
+extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, const float* out_W, Quad* to, int D, int V) {
+    const int run = blockIdx.y, base = blockIdx.x * CHUNK;
+    to += ((size_t)run * gridDim.x + blockIdx.x) * (WEIGHTS / 16);
+    auto dense = [&](int unit, int column) { return dense_W[((size_t)run * HIDDEN + unit) * D + base + column]; };
+    auto out = [&](int column, int symbol) {
+        return symbol < V ? out_W[((size_t)run * D + base + column) * V + symbol] : 0.0f;
+    };
+    for (int n = threadIdx.x; n < WEIGHTS / 16; n += blockDim.x) {
+        const bool second = n >= FIRST / 16;
+        const int width = second ? OUTER : CHUNK, place = second ? n - FIRST / 16 : n;
+        Quad q;
+        if (n < (FIRST + SECOND) / 16) {
+            const int column = real_column(place % max(width, 1)), octet = place / max(width, 1);
+            float v[8];
+#pragma unroll
+            for (int k = 0; k < 8; ++k) {
+                const int along = real_column(octet * 8 + k);
+                v[k] = BACK ? (second ? dense(column, along) : out(column, along)) : (second ? out(along, column) : dense(along, column));
+            }
+            q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                q.w[k] = __float_as_uint(dense_b[(size_t)run * D + base + (n - (FIRST + SECOND) / 16) * 4 + k]);
+        }
+        to[n] = q;
+    }
+}
