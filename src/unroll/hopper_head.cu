@@ -9,16 +9,18 @@
 // in registers to the end. What the first leaves in a thread is what the second wants to take from it. OUTER is 0 where
 // those sums would not fit (d_h of many units): then there is no second product.
 //
-// GROUPS warpgroups share the weights, which travel through a ring of STAGES chunks in shared memory. Threads keep the
-// sign and the mask of what they made as bits, in their own order; the way back reads those and not x.
+// GROUPS warpgroups share the weights, which travel through a ring of STAGES chunks in shared memory. They take turns at
+// the matrix units: left alone they would all multiply at a time and then all do the pointwise part at a time.
+//
+// Threads keep the signs of what they made as bits, in their own order, and with dropout the masks; the way back reads
+// those and not x.
 //
 // Columns are renumbered in groups of 32 (`real_column`), in all products alike, so that what is a thread's own of a
 // group is 8 neighbours: 16 bytes of memory, and two whole draws of Philox.
 //
-// BACK, HIDDEN, SYMBOLS (a multiple of 32), CHUNK, GROUPS, STAGES, OUTER, LEAK are given at compilation.
+// BACK, HIDDEN, SYMBOLS (a multiple of 32), CHUNK, GROUPS, STAGES, OUTER, DROPS, LEAK are given at compilation.
 
 typedef unsigned long long u64;
-typedef unsigned short u16;
 
 #define INNER (BACK ? SYMBOLS : HIDDEN)
 #define WARPS (4 * GROUPS)
@@ -38,6 +40,11 @@ __device__ __forceinline__ u32 pack(float low, float high) {
     u32 y;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
+}
+__device__ __forceinline__ u32 load(const u32* from) {  // that stays where it is written
+    u32 v;
+    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(v) : "l"(from));
+    return v;
 }
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -157,12 +164,26 @@ struct Place {
     __device__ int row(int half) const { return row0 + 8 * half; }
     __device__ bool has(int half) const { return row(half) < N; }
     __device__ size_t at(int half) const { return (size_t)run * N + min(row(half), N - 1); }
-    // Of the bits that this thread keeps of 32 columns: 8 of its first row, then 8 of its second.
-    __device__ size_t bits(int column, int D) const {
-        return (((size_t)run * ((N + 63) / 64) + tile) * (D / 32) + column / 32) * 128 + thread % 128;
+    // Where the bits of this thread's first 64 columns are; those of the next 64 come 128 words later.
+    __device__ size_t bits(int D) const {
+        const int tiles = (N + 63) / 64;
+        return ((size_t)run * tiles + min(tile, tiles - 1)) * (D / 64) * 128 + thread % 128;
     }
     __device__ bool has_bits() const { return tile * 64 < N; }
 };
+
+// A word has a bit for each of a thread's elements in 64 columns: word i of row `half` in group g is two of them.
+__device__ __forceinline__ int bit(int g, int half, int k) { return (g * 2 + half) * 4 + k / 2 + 16 * (k % 2); }
+// All ones in each half of a word that is above 0.
+__device__ __forceinline__ u32 above_zero(u32 pair) {
+    u32 mask;
+    asm("set.gt.u32.bf16x2 %0, %1, %2;" : "=r"(mask) : "r"(pair), "r"(0u));
+    return mask;
+}
+
+// Warpgroup after warpgroup; each lets the next one on as soon as it has issued its products.
+__device__ __forceinline__ void turn_wait(int group) { asm volatile("bar.sync %0, 256;" :: "r"(1 + group) : "memory"); }
+__device__ __forceinline__ void turn_pass(int group) { asm volatile("bar.arrive %0, 256;" :: "r"(1 + group) : "memory"); }
 
 // A row's 8 columns of group g are word i's two, i = 0 … 3. As sums of a product, as the factors of the next one, as they come.
 __device__ __forceinline__ int sum(int g, int half, int k) { return (4 * g + k / 2) * 4 + 2 * half + k % 2; }
@@ -188,32 +209,52 @@ __device__ __forceinline__ void walk(const Place& me, unsigned char* shared, con
 #pragma unroll
     for (int v = 0; v < SUMS; ++v) sums[v] = 0.0f;
     u32 x[CHUNK / 16][4];
+    const int group = me.thread / 128;
+    if (GROUPS > 1 && group == GROUPS - 1) turn_pass(0);
+    float s[CHUNK / 2];
+    auto first = [&](int c) {
+        const u64 from = operand(ring + c % STAGES * WEIGHTS, CHUNK);
+#pragma unroll
+        for (int k = 0; k < INNER / 16; ++k) multiply<CHUNK>(s, a[k], from + k * 2 * CHUNK, k);
+    };
+    auto second = [&](int c) {
+        const u64 from = operand(ring + c % STAGES * WEIGHTS + FIRST, OUTER);
+#pragma unroll
+        for (int k = 0; k < (OUTER ? CHUNK / 16 : 0); ++k) multiply<OUTER>(sums, x[k], from + k * 2 * OUTER, 1);
+    };
+    gate_wait(full, 0);
+    if (GROUPS > 1) turn_wait(group);
+    product_begins();
+    first(0);
+    product_issued();
+    if (GROUPS > 1 && (group < GROUPS - 1 || chunks > 1)) turn_pass((group + 1) % GROUPS);  // nobody waits for the last
+    product_done(s);
 #pragma unroll 1
-    for (int c = 0; c < chunks; ++c) {
-        const int stage = c % STAGES, next = c + AHEAD;
-        if (me.thread == 0 && next < chunks) {
-            const int there = next % STAGES;
+    for (int c = 0;; ++c) {
+        // Into the place of a chunk that the slowest warpgroup has long left behind.
+        if (me.thread == 0 && c + AHEAD < chunks) {
+            const int next = c + AHEAD, there = next % STAGES;
             if (next >= STAGES) gate_wait(empty + 8 * there, (next / STAGES - 1) & 1);
             fetch(ring + there * WEIGHTS, weights + (size_t)next * WEIGHTS, WEIGHTS, full + 8 * there);
         }
-        gate_wait(full + 8 * stage, (c / STAGES) & 1);
-        const u32 own = ring + stage * WEIGHTS;
-        float s[CHUNK / 2];
+        between(c, s, x, (const float*)(shared + 128 + c % STAGES * WEIGHTS + FIRST + SECOND));
+        if (c + 1 == chunks) break;
+        gate_wait(full + 8 * ((c + 1) % STAGES), ((c + 1) / STAGES) & 1);
+        if (GROUPS > 1) turn_wait(group);
         product_begins();
-#pragma unroll
-        for (int k = 0; k < INNER / 16; ++k) multiply<CHUNK>(s, a[k], operand(own, CHUNK) + k * 2 * CHUNK, k);
+        second(c);
+        first(c + 1);
         product_issued();
-        product_done(s);  // and so is the second one of the chunk before, which then has no more use for its weights
-        if (c > 0 && me.lane == 0) gate_arrive(empty + 8 * ((c - 1) % STAGES));
-        between(c, s, x, (const float*)(shared + 128 + stage * WEIGHTS + FIRST + SECOND));
-        if (OUTER) {
-            product_begins();
-#pragma unroll
-            for (int k = 0; k < CHUNK / 16; ++k) multiply<OUTER>(sums, x[k], operand(own + FIRST, OUTER) + k * 2 * OUTER, 1);
-            product_issued();
-        }
+        if (GROUPS > 1 && (group < GROUPS - 1 || c + 2 < chunks)) turn_pass((group + 1) % GROUPS);
+        product_done(s);
+        if (me.lane == 0) gate_arrive(empty + 8 * (c % STAGES));
     }
-    product_done(sums);
+    if (OUTER) {
+        product_begins();
+        second(chunks - 1);
+        product_issued();
+        product_done(sums);
+    }
 }
 
 __device__ __forceinline__ float over_row(float v, bool largest) {
@@ -229,7 +270,7 @@ __device__ __forceinline__ float over_row(float v, bool largest) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 forward(const bf16* h, const unsigned char* weights, const float* out_b, const int* targets, const float* rates,
-        const int* keys, const long long* batch, int purpose, float* nll, bf16* x, bf16* wrong, u16* positive, u16* kept,
+        const int* keys, const long long* batch, int purpose, float* nll, bf16* x, bf16* wrong, u32* positive, u32* kept,
         int stride, int N, int D, int V) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(N);
@@ -239,49 +280,77 @@ forward(const bf16* h, const unsigned char* weights, const float* out_b, const i
 #pragma unroll
         for (int half = 0; half < 2; ++half)
             put(a, g, half, *(const Quad*)(h + (size_t)me.run * stride + (size_t)min(me.row(half), N - 1) * HIDDEN + 32 * g + 8 * me.inner));
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(targets + me.at(0)));
+#if DROPS
     const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
     const u32 least = (u32)ceil((double)rate * 4294967296.0), number = (u32)*batch;
     const u32 key0 = keys[2 * me.run], key1 = keys[2 * me.run + 1];
+    u32 mask = 0;
+    kept += me.bits(D);
+#endif
+    u32 signs = 0;
+    positive += me.bits(D);
+    bf16* const row = x + ((size_t)me.run * N + me.row(0)) * D + 8 * me.inner;
 
     float logits[SUMS];
     walk(me, shared, weights + (size_t)me.run * (D / CHUNK) * WEIGHTS, D / CHUNK, a, logits,
          [&](int c, float (&s)[CHUNK / 2], u32 (&made)[CHUNK / 16][4], const float* bias) {
+        const int odd = c * CHUNK % 64 / 32;  // of chunks of 32, which half of the bits is this one's
+        if (!odd) signs = 0;
+#if DROPS
+        if (!odd) mask = 0;
+#endif
 #pragma unroll
         for (int g = 0; g < CHUNK / 32; ++g) {
-            const int column = c * CHUNK + 32 * g + 8 * me.inner;
             float b[8];
             *(Four*)b = *(const Four*)(bias + 32 * g + 8 * me.inner);
             *(Four*)(b + 4) = *(const Four*)(bias + 32 * g + 8 * me.inner + 4);
-            u32 signs = 0, mask = 0xffff;
+            u32 own_signs = 0;
+#if DROPS
+            u32 own_mask = 0;
+#endif
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float v[8];
 #pragma unroll
                 for (int k = 0; k < 8; ++k) {
                     v[k] = s[sum(g, half, k)] + b[k];
-                    signs |= (v[k] > 0.0f ? 1u : 0u) << (8 * half + k);
                     v[k] = v[k] > 0.0f ? v[k] : LEAK * v[k];
                 }
+#if DROPS
                 if (rate > 0.0f) {
+                    const u32 first = (u32)(me.row(half) * D + c * CHUNK + 32 * g + 8 * me.inner) / 4;
 #pragma unroll
                     for (int draw = 0; draw < 2; ++draw) {
-                        const Words r = philox((u32)(me.row(half) * D + column) / 4 + draw, number, (u32)purpose, key0, key1);
+                        const Words r = philox(first + draw, number, (u32)purpose, key0, key1);
 #pragma unroll
                         for (int k = 0; k < 4; ++k) {
                             const bool stays = r.w[k] >= least;
                             v[4 * draw + k] *= stays ? scale : 0.0f;
-                            if (!stays) mask &= ~(1u << (8 * half + 4 * draw + k));
+                            own_mask |= stays ? 1u << bit(g, half, 4 * draw + k) : 0u;
                         }
                     }
+                } else {
+#pragma unroll
+                    for (int k = 0; k < 8; ++k) own_mask |= 1u << bit(g, half, k);
                 }
+#endif
                 const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
                 put(made, g, half, q);
-                if (x && me.has(half)) *(Quad*)(x + me.at(half) * D + column) = q;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) own_signs |= above_zero(q.w[i]) & (0x00010001u << bit(g, half, 2 * i));
+                if (x && me.has(half)) *(Quad*)(row + (size_t)8 * half * D + c * CHUNK + 32 * g) = q;
             }
-            if (x && me.has_bits()) {
-                positive[me.bits(column, D)] = (u16)signs;
-                if (kept) kept[me.bits(column, D)] = (u16)mask;
-            }
+            signs |= own_signs << 8 * odd;
+#if DROPS
+            mask |= own_mask << 8 * odd;
+#endif
+        }
+        if (x && me.has_bits() && (CHUNK == 64 || odd)) {
+            positive[c * CHUNK / 64 * 128] = signs;
+#if DROPS
+            kept[c * CHUNK / 64 * 128] = mask;
+#endif
         }
     });
 
@@ -339,14 +408,13 @@ __device__ __forceinline__ float over_rows(const float (&v)[8], int lane, int& w
     return (a ? two[1] : two[0]) + __shfl_xor_sync(0xffffffffu, a ? two[0] : two[1], 4);
 }
 
-// Sums over a block's rows of d_x and of d_logits go to [M, blocks, D] and [M, blocks, SYMBOLS], to be added up later.
+// Sums over a block's rows of d_x and of d_logits go to d_b [M, blocks, D + SYMBOLS], to be added up later.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-backward(const bf16* wrong, const float* d, const unsigned char* weights, const float* rates, const u16* positive,
-         const u16* kept, bf16* d_logits, bf16* d_x, bf16* d_h, float* d_dense_b, float* d_out_b, int N, int D) {
+backward(const bf16* wrong, const float* d, const unsigned char* weights, const float* rates, const u32* positive,
+         const u32* kept, bf16* d_logits, bf16* d_x, bf16* d_h, float* d_b, int N, int D) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(N);
-    float* const dense_sums = (float*)(shared + 128 + STAGES * WEIGHTS);  // of each warp
-    float* const out_sums = dense_sums + WARPS * D;
+    float* const own_sums = (float*)(shared + 128 + STAGES * WEIGHTS) + me.warp * (D + SYMBOLS);
     u32 a[INNER / 16][4];
     const float up[2] = {me.has(0) ? d[me.at(0)] : 0.0f, me.has(1) ? d[me.at(1)] : 0.0f};
 #pragma unroll
@@ -370,18 +438,30 @@ backward(const bf16* wrong, const float* d, const unsigned char* weights, const 
             if (me.has(half)) *(Quad*)(d_logits + at) = q;
         }
         const float all = over_rows(total, me.lane, which);
-        out_sums[me.warp * SYMBOLS + 32 * g + 8 * me.inner + which] = all;
+        own_sums[D + 32 * g + 8 * me.inner + which] = all;
     }
+    // Bits are fetched a chunk early: they come from far.
+    positive += me.bits(D);
+    u32 next_signs = load(positive);
+#if DROPS
     const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
+    kept += me.bits(D);
+    u32 next_mask = load(kept);
+#endif
+    bf16* const row = d_x + ((size_t)me.run * N + me.row(0)) * D + 8 * me.inner;
 
     float sums[SUMS];
     walk(me, shared, weights + (size_t)me.run * (D / CHUNK) * WEIGHTS, D / CHUNK, a, sums,
          [&](int c, float (&s)[CHUNK / 2], u32 (&made)[CHUNK / 16][4], const float*) {
+        const int next = min(c + 1, D / CHUNK - 1) * 128;
+        const u32 signs = next_signs;
+        next_signs = load(positive + next);
+#if DROPS
+        const u32 mask = next_mask;
+        next_mask = load(kept + next);
+#endif
 #pragma unroll
         for (int g = 0; g < CHUNK / 32; ++g) {
-            const int column = c * CHUNK + 32 * g + 8 * me.inner;
-            const u32 signs = me.has_bits() ? positive[me.bits(column, D)] : 0;
-            const u32 mask = kept && me.has_bits() ? kept[me.bits(column, D)] : 0xffff;
             float total[8];
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
@@ -389,21 +469,19 @@ backward(const bf16* wrong, const float* d, const unsigned char* weights, const 
 #pragma unroll
                 for (int k = 0; k < 8; ++k) {
                     v[k] = s[sum(g, half, k)];
-                    v[k] = signs >> (8 * half + k) & 1 ? v[k] : LEAK * v[k];
+                    v[k] = signs >> bit(g, half, k) & 1 ? v[k] : LEAK * v[k];
+#if DROPS
+                    v[k] *= mask >> bit(g, half, k) & 1 ? scale : 0.0f;
+#endif
+                    total[k] = half ? total[k] + v[k] : v[k];
                 }
-                if (kept) {
-#pragma unroll
-                    for (int k = 0; k < 8; ++k) v[k] *= mask >> (8 * half + k) & 1 ? scale : 0.0f;
-                }
-#pragma unroll
-                for (int k = 0; k < 8; ++k) total[k] = half ? total[k] + v[k] : v[k];
                 const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
                 put(made, g, half, q);
-                if (me.has(half)) *(Quad*)(d_x + me.at(half) * D + column) = q;
+                if (me.has(half)) *(Quad*)(row + (size_t)8 * half * D + c * CHUNK + 32 * g) = q;
             }
             int which;
             const float all = over_rows(total, me.lane, which);
-            dense_sums[me.warp * D + column + which] = all;
+            own_sums[c * CHUNK + 32 * g + 8 * me.inner + which] = all;
         }
     });
 
@@ -420,13 +498,12 @@ backward(const bf16* wrong, const float* d, const unsigned char* weights, const 
         }
 #endif
     __syncthreads();
-    const size_t block = (size_t)me.run * gridDim.x + blockIdx.x;
+    const float* const warp_sums = (const float*)(shared + 128 + STAGES * WEIGHTS);
+    d_b += ((size_t)me.run * gridDim.x + blockIdx.x) * (D + SYMBOLS);
     for (int n = me.thread; n < D + SYMBOLS; n += THREADS) {
         float total = 0.0f;
-        for (int warp = 0; warp < WARPS; ++warp)
-            total += n < D ? dense_sums[warp * D + n] : out_sums[warp * SYMBOLS + n - D];
-        if (n < D) d_dense_b[block * D + n] = total;
-        else d_out_b[block * SYMBOLS + n - D] = total;
+        for (int warp = 0; warp < WARPS; ++warp) total += warp_sums[warp * (D + SYMBOLS) + n];
+        d_b[n] = total;
     }
 }
 
@@ -435,30 +512,29 @@ backward(const bf16* wrong, const float* d, const unsigned char* weights, const 
 // --- weights, in the order in which the ring carries them: of each chunk first, second, bias ----------------------------------
 
 extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, const float* out_W, Quad* to, int D, int V) {
-    const int run = blockIdx.y, base = blockIdx.x * CHUNK;
-    to += ((size_t)run * gridDim.x + blockIdx.x) * (WEIGHTS / 16);
+    const int run = blockIdx.y, each = WEIGHTS / 16, place = blockIdx.x * blockDim.x + threadIdx.x;
+    const int chunk = place / each, n = place % each, base = chunk * CHUNK;
+    if (base >= D) return;
     auto dense = [&](int unit, int column) { return dense_W[((size_t)run * HIDDEN + unit) * D + base + column]; };
     auto out = [&](int column, int symbol) {
         return symbol < V ? out_W[((size_t)run * D + base + column) * V + symbol] : 0.0f;
     };
-    for (int n = threadIdx.x; n < WEIGHTS / 16; n += blockDim.x) {
+    Quad q;
+    if (n < (FIRST + SECOND) / 16) {
         const bool second = n >= FIRST / 16;
-        const int width = second ? OUTER : CHUNK, place = second ? n - FIRST / 16 : n;
-        Quad q;
-        if (n < (FIRST + SECOND) / 16) {
-            const int column = real_column(place % max(width, 1)), octet = place / max(width, 1);
-            float v[8];
+        const int width = second ? max(OUTER, 1) : CHUNK, own = second ? n - FIRST / 16 : n;
+        const int column = real_column(own % width);
+        float v[8];
 #pragma unroll
-            for (int k = 0; k < 8; ++k) {
-                const int along = real_column(octet * 8 + k);
-                v[k] = BACK ? (second ? dense(column, along) : out(column, along)) : (second ? out(along, column) : dense(along, column));
-            }
-            q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
-        } else {
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-                q.w[k] = __float_as_uint(dense_b[(size_t)run * D + base + (n - (FIRST + SECOND) / 16) * 4 + k]);
+        for (int k = 0; k < 8; ++k) {
+            const int along = real_column(own / width * 8 + k);
+            v[k] = BACK ? (second ? dense(column, along) : out(column, along)) : (second ? out(along, column) : dense(along, column));
         }
-        to[n] = q;
+        q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
+    } else {
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            q.w[k] = __float_as_uint(dense_b[(size_t)run * D + base + (n - (FIRST + SECOND) / 16) * 4 + k]);
     }
+    to[(size_t)run * (D / CHUNK) * each + place] = q;
 }

@@ -37,6 +37,7 @@ class _Way(NamedTuple):
     groups: int
     stages: int
     outer: int
+    drops: int
     leak: float
 
     @property
@@ -59,7 +60,8 @@ class _Way(NamedTuple):
         (M, _, D), V = dense_W.shape, out_W.shape[2]
         chunks = D // self.chunk
         arranged = torch.empty(M * chunks * self.weights, dtype=torch.uint8, device=dense_W.device)
-        self.function("arrange").launch((chunks, M), 256, dense_W, dense_b, out_W, arranged, D, V)
+        blocks = -(-chunks * self.weights // (16 * 256))
+        self.function("arrange").launch((blocks, M), 256, dense_W, dense_b, out_W, arranged, D, V)
         return arranged
 
     def launch(self, M: int, N: int, D: int, *arguments: cuda.Argument) -> None:
@@ -71,7 +73,7 @@ class _Way(NamedTuple):
         return -(-N // (ROWS * self.groups))
 
 
-def _way(back: bool, M: int, N: int, H: int, D: int, V: int, leak: float) -> _Way:
+def _way(back: bool, M: int, N: int, H: int, D: int, V: int, drops: bool, leak: float) -> _Way:
     """How a direction divides its work."""
     S = -(-V // GROUP) * GROUP
     inner, outer = (S, H) if back else (H, S)
@@ -87,7 +89,7 @@ def _way(back: bool, M: int, N: int, H: int, D: int, V: int, leak: float) -> _Wa
     tiles = M * -(-N // ROWS)
     if tiles <= torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count:
         groups = 1
-    way = _Way(int(back), H, S, chunk, groups, 4, outer, leak)
+    way = _Way(int(back), H, S, chunk, groups, 4, outer, int(drops), leak)
     return way if way.shared(D) <= MOST_SHARED else way._replace(stages=3)
 
 
@@ -104,7 +106,7 @@ def why_not(h_MNH: Tensor, dense_W: Tensor, out_W: Tensor, precision: str) -> st
         return f"it takes a multiple of 64 dense units; here are {D}"
     if V > MOST_SYMBOLS:
         return f"it takes up to {MOST_SYMBOLS} symbols; here are {V}"
-    if any(_way(back, M, N, H, D, V, 0.0).shared(D) > MOST_SHARED for back in (False, True)):
+    if any(_way(back, M, N, H, D, V, False, 0.0).shared(D) > MOST_SHARED for back in (False, True)):
         return f"a block's shared memory does not hold the sums over its rows of {D} dense units"
     return None
 
@@ -140,7 +142,7 @@ class _Head(torch.autograd.Function):
         trains: bool,
     ) -> Tensor:
         (M, N, H), D, V, device = h.shape, dense_W.shape[2], out_W.shape[2], h.device
-        way = _way(False, M, N, H, D, V, leak)
+        way = _way(False, M, N, H, D, V, dropout.any, leak)
         h = dropout.dropped(h.to(torch.bfloat16))
         if h.stride()[1:] != (H, 1) or h.stride(0) % 8 or h.data_ptr() % 16:
             h = h.clone(memory_format=torch.contiguous_format)  # rows are read 16 bytes at a time
@@ -151,9 +153,8 @@ class _Head(torch.autograd.Function):
             x = torch.empty(M, N, D, dtype=torch.bfloat16, device=device)
             # Softmax − one-hot: how wrong every symbol's probability is.
             wrong = torch.empty(M, N, way.symbols, dtype=torch.bfloat16, device=device)
-            bits = (M, -(-N // ROWS) * ROWS, D // 8)
-            positive = torch.empty(bits, dtype=torch.uint8, device=device)
-            kept = torch.empty(bits, dtype=torch.uint8, device=device) if dropout.any else None
+            bits = torch.empty(1 + dropout.any, M, -(-N // ROWS) * ROWS, D // 8, dtype=torch.uint8, device=device)
+            positive, kept = bits[0], bits[1] if dropout.any else None
         way.launch(
             M, N, D, h, way.arranged(dense_W, dense_b, out_W), out_b.contiguous(), targets.to(torch.int32).contiguous(),
             *dropout[:3], OUT, likelihood, x, wrong, positive, kept, h.stride(0), N, D, V,
@@ -167,18 +168,17 @@ class _Head(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
         h, dense_W, dense_b, out_W, x, wrong, positive, kept = ctx.saved_tensors
         (M, N, H), D, V, device = h.shape, dense_W.shape[2], out_W.shape[2], h.device
-        way = _way(True, M, N, H, D, V, ctx.leak)
+        way = _way(True, M, N, H, D, V, ctx.dropout.any, ctx.leak)
         d_x, d_logits = torch.empty_like(x), torch.empty_like(wrong)
         d_h = torch.empty(M, N, H, dtype=h.dtype, device=device) if way.outer else None
-        d_dense_b = torch.empty(M, way.blocks(N), D, device=device)
-        d_out_b = torch.empty(M, way.blocks(N), way.symbols, device=device)
+        d_b = torch.empty(M, way.blocks(N), D + way.symbols, device=device)
         way.launch(
             M, N, D, wrong, d.contiguous(), way.arranged(dense_W, dense_b, out_W), ctx.dropout.rates_M, positive, kept,
-            d_logits, d_x, d_h, d_dense_b, d_out_b, N, D,
+            d_logits, d_x, d_h, d_b, N, D,
         )  # fmt: skip
         d_out_W = precisions.product(x.transpose(1, 2), d_logits)[..., :V]
         d_dense_W = precisions.product(h.transpose(1, 2), d_x)
         if d_h is None:
             d_h = torch.bmm(d_x, dense_W.to(h.dtype).transpose(1, 2))
-        d_h = ctx.dropout.dropped(d_h)
-        return d_h, d_dense_W, d_dense_b.sum(1), d_out_W, d_out_b.sum(1)[:, :V], None, None, None, None
+        d_dense_b, d_out_b = d_b.sum(1)[:, : D + V].split((D, V), 1)
+        return ctx.dropout.dropped(d_h), d_dense_W, d_dense_b, d_out_W, d_out_b, None, None, None, None
