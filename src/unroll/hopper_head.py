@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from unroll import cuda, cuda_dropout, precisions
 from unroll.cuda_dropout import OUT, Dropout
 
-SOURCE = Path(__file__).with_suffix(".cu")
+SOURCES = (cuda_dropout.SOURCE, *(Path(__file__).with_name(f"hopper_{name}.cu") for name in ("products", "head")))
 GROUP = 32  # columns that are renumbered together
 ROWS = 64  # of a warpgroup
 MOST_UNITS, MOST_SYMBOLS = 512, 128  # whose sums and factors a thread's registers hold
@@ -52,7 +52,7 @@ class _Way(NamedTuple):
 
     def function(self, name: str, shared: int = 0) -> cuda.Function:
         defines = {name.upper(): value for name, value in self._asdict().items()}
-        code = cuda.Module.load((cuda_dropout.SOURCE, SOURCE), {**defines, "REAL": "bf16", "LEAK": f"{self.leak}f"})
+        code = cuda.Module.load(SOURCES, {**defines, "REAL": "bf16", "LEAK": f"{self.leak}f"})
         return code[name].allow(shared)
 
     def arranged(self, dense_W: Tensor, dense_b: Tensor, out_W: Tensor) -> Tensor:
