@@ -29,7 +29,8 @@ def note_error(kernel: str, precision: str, what: str, error: float, bound: floa
 
 
 def source_hashes() -> dict[str, str]:
-    """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share."""
+    """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share; and
+    one for the head."""
     cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
     hashes = {}
     for name in plugins.names("unroll.kernels"):
@@ -38,11 +39,17 @@ def source_hashes() -> dict[str, str]:
         own = folder / f"{name.replace('-', '_')}.py"
         code = own.with_suffix(".cu")
         shared = [code, folder / "pointwise.cu", folder / "_cuda.py"] if code.exists() else cells
-        digest = hashlib.sha256()
-        for path in [own, *shared]:
-            digest.update(path.read_bytes())
-        hashes[name] = digest.hexdigest()
-    return hashes
+        hashes[name] = _digest([own, *shared])
+    package = folder.parent
+    head = [*package.glob("cuda_head.*"), *package.glob("cuda_dropout.*"), *package.glob("hopper_*.*")]
+    return hashes | {"head": _digest(sorted(head))}
+
+
+def _digest(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def stale_kernels() -> list[str]:

@@ -8,26 +8,17 @@ Shapes: M runs, N scored rows (positions × rows of a batch), H hidden, D dense,
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll import cuda, precisions, randomness
+from unroll import cuda, cuda_dropout, hopper_head, precisions
+from unroll.cuda_dropout import OUT, Dropout
 
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 256
-DENSE, OUT = (randomness.purpose_word(f"dropout.{name}") for name in ("dense", "out"))
-
-
-class Dropout(NamedTuple):
-    """Each run's rate and key, the number of the batch, and whether any run drops anything."""
-
-    rates_M: Tensor
-    keys_M2: Tensor
-    batch: Tensor
-    any: bool
 
 
 def nll(
@@ -42,6 +33,8 @@ def nll(
     leak: float,
 ) -> Tensor:
     """The negative log-likelihood of every target: [M, N]."""
+    if hopper_head.why_not(h_MNH, dense_W, out_W, precision) is None:
+        return hopper_head.nll(h_MNH, dense_W, dense_b, out_W, out_b, targets_MN, dropout, leak)
     result: Tensor = _Head.apply(h_MNH, dense_W, dense_b, out_W, out_b, targets_MN, dropout, precision, leak)
     return result
 
@@ -65,7 +58,7 @@ class _Head(torch.autograd.Function):
         code = _code(real, leak, D)
         h, dense_W, out_W = h.to(real), dense_W.to(real), out_W.to(real)
         targets, out_b = targets.to(torch.int32).contiguous(), out_b.contiguous()
-        h = _dropped(code, h, dropout)
+        h = dropout.dropped(h)
         x = torch.bmm(h, dense_W)
         code["activate"].launch(_blocks(x, 8), THREADS, x, dense_b.contiguous(), *dropout[:3], OUT, N * D, D)
         logits = precisions.product(x, out_W)
@@ -91,24 +84,16 @@ class _Head(torch.autograd.Function):
         code["deactivate"].launch(_blocks(d_x, 8), THREADS, d_x, x, *ctx.dropout[:3], OUT, N * D)
         d_dense_W = precisions.product(h.transpose(1, 2), d_x)
         d_dense_b = precisions.product(ones, d_x).squeeze(1)
-        d_h = _dropped(code, torch.bmm(d_x, dense_W.transpose(1, 2)), ctx.dropout)
+        d_h = ctx.dropout.dropped(torch.bmm(d_x, dense_W.transpose(1, 2)))
         return d_h, d_dense_W, d_dense_b, d_out_W, d_out_b, None, None, None, None
 
 
 def _code(real: torch.dtype, leak: float, D: int) -> cuda.Module:
-    kind = "bf16" if real == torch.bfloat16 else "float"
-    return cuda.Module.load((SOURCE,), {"REAL": kind, "LEAK": f"{leak}f", "WHOLE": int(D % 8 == 0)})
+    kind = cuda_dropout.real(real)
+    sources = (cuda_dropout.SOURCE, SOURCE)
+    return cuda.Module.load(sources, {"REAL": kind, "LEAK": f"{leak}f", "WHOLE": int(D % 8 == 0)})
 
 
 def _blocks(x: Tensor, each: int) -> tuple[int, int]:
     """Blocks of threads that take so many elements each."""
     return -(-x[0].numel() // (each * THREADS)), len(x)
-
-
-def _dropped(code: cuda.Module, x: Tensor, dropout: Dropout) -> Tensor:
-    if not dropout.any:
-        return x
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    code["drop"].launch(_blocks(x, 4), THREADS, x, out, *dropout[:3], DENSE, x[0].numel())
-    return out

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells, cuda_head, head, kernels, precisions, randomness
+from unroll import cells, cuda_dropout, cuda_head, head, kernels, precisions, randomness
 from unroll.batches import Batch
 from unroll.experiment import Experiment
 from unroll.initialisation import initial_parameters, parameter_shapes
@@ -126,7 +126,7 @@ class Model:
         dense_W, dense_b, out_W, out_b = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W", "out.b"))
         own = (h_MNH, dense_W, dense_b, out_W, out_b + self._mask_MV, targets_MN)
         if self.device.type == "cuda" and self.dtype == torch.float32:
-            dropout = cuda_head.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
+            dropout = cuda_dropout.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
             return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
         if self.device.type == "cpu" and not self._drops:
             return head.nll(*own).view_as(targets_MKB)
