@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 from pathlib import Path
+from typing import Any
 
 import unroll.cells
 import unroll.kernels
@@ -15,6 +16,16 @@ from unroll.version import VERSION
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "results" / "gpu" / "kernels.json"
 DATA_RECORD = ROOT / "results" / "data" / "tests.json"
+
+# By kernel and precision, while the tests run: the largest share of its bound that any error came to, and where.
+closest: dict[str, dict[str, Any]] = {}
+
+
+def note_error(kernel: str, precision: str, what: str, error: float, bound: float) -> None:
+    """Keep an error that comes closer to its bound than all before."""
+    held = closest.setdefault(f"{kernel} {precision}", {"share_of_bound": 0.0})
+    if error / bound >= held["share_of_bound"]:
+        held |= {"share_of_bound": error / bound, "error": error, "bound": bound, "what": what}
 
 
 def source_hashes() -> dict[str, str]:

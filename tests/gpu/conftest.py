@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    from evidence import RECORD, source_hashes
+    from evidence import RECORD, closest, source_hashes
 
     chosen = [item for item in session.items if item.get_closest_marker("gpu")]
     if exitstatus != 0 or not chosen or not torch.cuda.is_available():
@@ -29,6 +29,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         "python": platform.python_version(),
         "tests": len(chosen),
         "kernels": source_hashes(),
+        "closest_to_the_bound": dict(sorted(closest.items())),
     }
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(record, indent=1) + "\n")

@@ -13,6 +13,7 @@ import itertools
 
 import pytest
 import torch
+from evidence import note_error
 from helpers import CELL_VARIANTS
 
 from unroll import cells, kernels, plugins, precisions
@@ -97,6 +98,7 @@ def check(net: Network, T: int, B: int, V: int) -> set[str]:
             continue
         for name, value in outcome(kernel, net, precision, given).items():
             error = float((value.double() - truth[name]).norm() / truth[name].norm().clamp(min=1e-12))
+            note_error(kernel, precision, f"{name}, {len(net.layers)} layers, T={T}", error, units * UNIT[precision])
             assert error <= units * UNIT[precision], f"{kernel} {precision} {name}: {error:.1e}"
     return {kernel for kernel, _ in pairs}
 

@@ -18,13 +18,14 @@ Group = tuple[Entry, ...]
 
 PRECISIONS = {"cuda": ("bfloat16", "tf32", "float32"), "cpu": ("float32",)}
 NARROW = 256  # up to this γ a run is so little work that more of them go into a fleet
-FLEETS = {("cuda", "narrow"): (64, 128), ("cuda", "wide"): (21, 28), ("cpu", "narrow"): (4,), ("cpu", "wide"): (4,)}
+# As many as fill an H200 evenly: four rounds of 7 wide runs, one of 66 narrow ones.
+FLEETS = {("cuda", "narrow"): (66,), ("cuda", "wide"): (28,), ("cpu", "narrow"): (4,), ("cpu", "wide"): (4,)}
 
 # The scaling study varies one thing at a time around a centre.
 CENTRES = {"cuda": Shape(), "cpu": Shape(hidden=128, k2=50)}
 AXES: dict[str, dict[str, tuple[int, ...]]] = {
     "cuda": {
-        "runs": (1, 2, 4, 8, 16, 21, 28, 32, 64, 128),
+        "runs": (1, 2, 3, 5, 7, 8, 14, 28, 56),
         "hidden": (64, 128, 256, 512, 1024),
         "k2": (20, 50, 100, 200),
         "layers": (1, 2, 3),

@@ -107,14 +107,14 @@ class _Code(NamedTuple):
 
 
 def _code(cell: RecurrentCell, H: int, M: int, B: int) -> _Code:
-    """The fastest division of the work, as measured on one H200 (docs/performance.md)."""
+    """The division of the work that was fastest on an H200."""
     # Fewer rows a cluster shorten a step, for as long as the chip holds all the clusters at once.
     room = CLUSTERS * 512 // H
     rows = next((r for r in ROWS if r >= B or M * -(-B // r) <= room), ROWS[-1])
     # So do more blocks a cluster; where there are too many clusters, fewer blocks win.
     tiles = 2 if H == 128 and M * -(-B // rows) > 32 else 1
     # While one half of the rows travels, the other computes.
-    chains = 2 if H >= 384 and rows == ROWS[-1] else 1
+    chains = 2 if H > 128 and rows == ROWS[-1] else 1
     return _Code(H, rows, _cuda.number(cell), tiles, chains)
 
 
