@@ -30,10 +30,13 @@ The questions, and why they are asked in this way:
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from traits import page, training
 from traits.plan import Settings
+
+from unroll.errors import Interrupted
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,7 +68,10 @@ def main() -> None:
         hidden=asked.hidden,
         copy_hidden=asked.copy_hidden,
     )
-    training.train(settings, asked.data, asked.out, asked.runs, asked.device)
+    try:
+        training.train(settings, asked.data, asked.out, asked.runs, asked.device)
+    except Interrupted as interrupted:
+        sys.exit(f"{interrupted} What was done is kept: the same command goes on from there.")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ TRAININGS = {
 OF_SCHEMES = ("multi-loss", "single-loss", "conditional")
 COPY = "copy"
 SYMBOLS, NOISE = 8, 8
+ROW = 20  # windows that a row of the copy source's texts is long
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Job:
             batches=settings.batches,
             precision=settings.precision,
             device=device,
+            # Answers are asked for in a text of their own: the curve of the copy source's perplexity may be rough.
+            test_tokens=ROW * self.k2 if self.corpus == COPY else None,
         )
         return devices.resolve(corpus.described_in(asked))
 
@@ -95,7 +98,7 @@ def copy_text(k2: int, tokens: int) -> str:
     Of uniform gaps up to 1.5·k2 few are short, and a long gap teaches nothing before a short one has: with k2 = 60, a
     small model had not begun to copy after 2,500 batches. Which stretch it is says nothing about the symbols.
     """
-    stretch = 20 * k2
+    stretch = ROW * k2
     longest = (max(2, k2 // 10), max(2, k2 // 2), None)
     parts = (copy_source(k2, longest[i % 3]).text(stretch, seed=1 + i) for i in range(-(-tokens // stretch)))
     return "".join(parts)[:tokens]

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 
 from traits import measures
-from traits.plan import COPY, SYMBOLS, Job, Settings, copy_source, corpora, jobs
+from traits.plan import COPY, ROW, SYMBOLS, Job, Settings, copy_source, corpora, jobs
 from unroll import Corpus, Experiment, devices, durable, fleet, measuring, train_fleet
 from unroll.events import Ended, Evaluated
 from unroll.model import Model
 from unroll.run import RunFolder
 
-ROW = 20  # windows that a row of the copy source's test text is long
 # While a model learns, answers are asked for from this batch on, in one part of so many of that text.
 LEARNING_FROM, LEARNING_SHARE = 100, 4
 LEARNING = "copied.jsonl"
@@ -102,7 +101,7 @@ class Part:
             if not isinstance(event, Evaluated) or event.learner.count == asked:
                 continue
             asked = event.learner.count
-            print(f"{time.perf_counter() - began:6.1f} s  {self.jobs[event.run]} {event.metrics}", flush=True)
+            print(f"{time.perf_counter() - began:6.1f} s  {self.name}, batch {asked:,}", flush=True)
             if self.copies and asked >= min(LEARNING_FROM, self.settings.batches):
                 for folder, line in zip(folders, self._copied(event.learner.model, briefly=True), strict=True):
                     # Beside the run, so that it is not lost where the training is killed.
