@@ -1,0 +1,190 @@
+"""What scheme_traits.py measures of trained models, all runs of a fleet at once.
+
+    position_nll     how well the token after p others is predicted, p counted from the model's own start
+    excess           what one wrong token costs the true tokens after it
+    answer_nll       how well the answers of the copy source are predicted
+
+Each is a mean over many places that are rows of one batch: a GPU does thousands of them in the time of one.
+
+Shapes: M runs, N tokens of a text, T time, B rows, P positions, R places, Q pairs of a place and a distance,
+A answers, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unroll import evaluation, precisions, randomness, samplers
+from unroll.kernels import States
+from unroll.model import Model
+from unroll.synthetic import Copy
+
+STEPS = 100  # time steps of one call of the kernel
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def position_nll(model: Model, ids_MN: Tensor, reach: int) -> Tensor:
+    """The mean nll of the token after p others, read from the model's own start: [M, P], p = 1 … reach.
+
+    The same tokens are predicted at every position, all but the text's first `reach`: token n at position p by a
+    window that begins at n − p. So a difference between two positions is due to what was read, not to what is asked;
+    and at p = k2 this is the windowed perplexity of those tokens.
+    """
+    M, N = ids_MN.shape
+    sums_MP = torch.zeros(M, reach, dtype=torch.float64, device=model.device)
+    for starts_B in torch.arange(N - 1, device=model.device).split(_rows(model)):
+        state = model.first_state(len(starts_B))
+        for read_T in torch.arange(reach, device=model.device).split(STEPS):
+            at_TB = starts_B + read_T.unsqueeze(1)
+            h_MTBH, state = _read(model, ids_MN[:, at_TB.clamp(max=N - 1)], state)
+            target_TB = at_TB + 1
+            counts_TB = (target_TB >= reach) & (target_TB < N)
+            nll_MTB = _nll(model, h_MTBH, ids_MN[:, target_TB.clamp(max=N - 1)])
+            sums_MP[:, read_T] += torch.where(counts_TB, nll_MTB, 0.0).sum(-1)
+    return sums_MP.cpu() / (N - reach)
+
+
+def places(tokens: int, count: int, k2: int, reach: int) -> Integers:
+    """Where tokens are replaced: evenly spread, with a window before each and `reach` tokens after it."""
+    return np.unique(np.linspace(k2, tokens - reach - 1, count).astype(np.int64))
+
+
+def wrong_tokens(true_R: Sequence[int] | Integers, frequencies_V: Floats, seed: int) -> Integers:
+    """A token for each place, drawn by how frequent it is in the text, but never the true one."""
+    draws_R = randomness.uniform(seed, "wrong tokens", 0, len(true_R))
+    odds_RV = np.tile(frequencies_V, (len(true_R), 1))
+    odds_RV[np.arange(len(true_R)), true_R] = 0.0
+    sums_RV = np.cumsum(odds_RV / odds_RV.sum(1, keepdims=True), axis=1)
+    # The last sum may round to below a draw, and the true token's own step has no height: both are never reached.
+    sums_RV[sums_RV >= sums_RV[:, -1:]] = 1.0
+    return np.asarray((sums_RV <= draws_R[:, None]).sum(1))
+
+
+def excess(model: Model, ids_MN: Tensor, places_R: Tensor, wrong_MR: Tensor, k2: int, reach: int) -> dict[str, Tensor]:
+    """How much worse true tokens are predicted because the token at a place was replaced: nats, [M, R, distances].
+
+    Distance 1 is the token right after the wrong one. Progressive: 1 … reach. Windowed: 1 … k2, since a window no
+    longer holds the wrong token beyond that, and its excess is 0.
+    """
+    first = _states_before(model, ids_MN, places_R)
+
+    def progressive(wrong: Tensor | None) -> Tensor:
+        state, parts = first, []
+        for read_T in torch.arange(reach, device=model.device).split(STEPS):
+            at_TR = places_R + read_T.unsqueeze(1)
+            h_MTRH, state = _read(model, _disturbed(ids_MN, at_TR, places_R, wrong), state)
+            parts.append(_nll(model, h_MTRH, ids_MN[:, at_TR + 1]))
+        return torch.cat(parts, 1).transpose(1, 2)
+
+    def windowed(wrong: Tensor | None) -> Tensor:
+        R, parts = len(places_R), []
+        back_T = torch.arange(-k2, 0, device=model.device).unsqueeze(1)
+        for pair_Q in torch.arange(R * k2, device=model.device).split(_rows(model, k2)):
+            place_Q, target_Q = places_R[pair_Q // k2], places_R[pair_Q // k2] + pair_Q % k2 + 1
+            own = None if wrong is None else wrong[:, pair_Q // k2]
+            state = model.first_state(len(pair_Q))
+            for back in back_T.split(STEPS):
+                h_MTQH, state = _read(model, _disturbed(ids_MN, target_Q + back, place_Q, own), state)
+            parts.append(_nll(model, h_MTQH[:, -1:], ids_MN[:, target_Q].unsqueeze(1))[:, 0])
+        return torch.cat(parts, 1).view(-1, R, k2)
+
+    return {
+        "progressive": (progressive(wrong_MR) - progressive(None)).cpu(),
+        "windowed": (windowed(wrong_MR) - windowed(None)).cpu(),
+    }
+
+
+def _disturbed(ids_MN: Tensor, at_TR: Tensor, places_R: Tensor, wrong_MR: Tensor | None) -> Tensor:
+    """The tokens at these places of the text, the one at each row's own place replaced."""
+    ids_MTR = ids_MN[:, at_TR]
+    return ids_MTR if wrong_MR is None else torch.where(at_TR == places_R, wrong_MR.unsqueeze(1), ids_MTR)
+
+
+def _states_before(model: Model, ids_MN: Tensor, places_R: Tensor) -> States:
+    """The states, a row each, that have read the text up to each place: one pass, which stops at every place."""
+    state, read, found = model.first_state(1), 0, []
+    for place in places_R.tolist():
+        for ids_MT in ids_MN[:, read:place].split(STEPS, 1) if place > read else ():
+            _, state = _read(model, ids_MT.unsqueeze(-1), state)
+        read = place
+        found.append(state)
+    return tuple(
+        tuple(torch.cat([one[layer][s] for one in found], 1) for s in range(len(state[layer])))
+        for layer in range(len(state))
+    )
+
+
+def known_answers(source: Copy, text: str, k2: int, row: int) -> tuple[Integers, Integers]:
+    """The answers that both procedures are asked for, in a text that is read in rows: positions, and distances back.
+
+    The distance to the symbol is gap + 2, so a window holds it where that is at most k2. The record must stand whole
+    in its row, and a window before the answer.
+    """
+    positions_A, gaps_A = source.answers(text)
+    keep_A = (positions_A % row >= np.maximum(k2, gaps_A + 3)) & (positions_A < len(text) // row * row)
+    return positions_A[keep_A], gaps_A[keep_A] + 2
+
+
+def answer_nll(model: Model, ids_N: Tensor, positions_A: Tensor, k2: int, row: int) -> dict[str, Tensor]:
+    """The nll of each answer, [M, A]: of a window of k2 tokens before it, and of a state that has read all of its row.
+
+    All runs read one text, cut into rows, each of which starts from the model's own start.
+    """
+    M = len(model.experiments)
+    back_T = torch.arange(-k2, 0, device=model.device).unsqueeze(1)
+    windowed = []
+    for at_B in positions_A.split(_rows(model, k2)):
+        state = model.first_state(len(at_B))
+        for back in back_T.split(STEPS):
+            h_MTBH, state = _read(model, ids_N[at_B + back].expand(M, -1, -1), state)
+        windowed.append(_nll(model, h_MTBH[:, -1:], ids_N[at_B].expand(M, 1, -1))[:, 0])
+    ids_RL = ids_N[: len(ids_N) // row * row].view(-1, row)
+    state, parts = model.first_state(len(ids_RL)), []
+    for inputs_RT, targets_RT in zip(ids_RL[:, :-1].split(STEPS, 1), ids_RL[:, 1:].split(STEPS, 1), strict=True):
+        h_MTBH, state = _read(model, inputs_RT.t().expand(M, -1, -1), state)
+        parts.append(_nll(model, h_MTBH, targets_RT.t().expand(M, -1, -1)))
+    nll_MTR = torch.cat(parts, 1)
+    progressive_MA = nll_MTR[:, positions_A % row - 1, positions_A // row]
+    return {"windowed": torch.cat(windowed, 1).cpu(), "progressive": progressive_MA.cpu()}
+
+
+def share_copied(nats: Any, symbols: int) -> Any:
+    """0 for who knows that a symbol comes but not which, ln(symbols) nats; 1 for who knows which, 0 nats.
+
+    By these ln(symbols) nats an answer the source's entropy rate lies below that of a reader who cannot copy.
+    """
+    return 1.0 - nats / math.log(symbols)
+
+
+def _rows(model: Model, steps: int = STEPS) -> int:
+    """How many rows are read side by side, so that their h over time has room."""
+    M, H, steps = len(model.experiments), model.experiments[0].hidden, min(steps, STEPS)
+    fitting = samplers.room(model.device) // (M * steps * H * model.dtype.itemsize)
+    return max(samplers.TILE, fitting // samplers.TILE * samplers.TILE)
+
+
+def _read(model: Model, ids_MTB: Tensor, state: States) -> tuple[Tensor, States]:
+    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+        return model.read(ids_MTB, state)
+
+
+def _nll(model: Model, h_MTBH: Tensor, targets_MTB: Tensor) -> Tensor:
+    """The nll of each target, as perplexity computes it."""
+    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+        return torch.cat(list(_parts(model, h_MTBH, targets_MTB)), 1)
+
+
+def _parts(model: Model, h_MTBH: Tensor, targets_MTB: Tensor) -> Iterator[Tensor]:
+    at = 0
+    for logits_MnBV in evaluation.logits(model, h_MTBH):
+        n = logits_MnBV.shape[1]
+        yield evaluation.nll(logits_MnBV, targets_MTB[:, at : at + n])
+        at += n
