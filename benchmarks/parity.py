@@ -1,7 +1,7 @@
 """Does a faster precision train as well? Full runs in each, the same seeds, and a verdict.
 
     python benchmarks/parity.py train --data FOLDER --precision bfloat16    on a GPU: a record in results/parity
-    python benchmarks/parity.py judge                                       anywhere: table, picture and verdict
+    python benchmarks/parity.py judge                                       anywhere: table and verdict
 
 The runs: r=1 γ=512, k1 = 40, 12,800 batches, schemes 1 and 4, three seeds, the paper's four corpora. The rule: the mean
 difference in log-perplexity from float32, over corpora and schemes, is below one pooled standard deviation between
@@ -151,11 +151,13 @@ def draw(path: Path) -> None:
     figure.savefig(path)
 
 
-def judge() -> None:
-    """Print the table and the verdicts, write both beside the records, draw the picture."""
-    verdicts = [compare(precision) for precision in FASTER if curves(precision)]
+def verdict() -> list[str]:
+    """The table, and a line for each precision that was compared."""
     lines = [*table(), ""]
-    for v in verdicts:
+    for precision in FASTER:
+        if not curves(precision):
+            continue
+        v = compare(precision)
         worst = max(v["points"], key=lambda row: abs(row["difference"]) / row["pooled"])
         music = ", ".join(f"{100 * d:+.2f} %" for d in v["music_best"])
         lines.append(
@@ -163,10 +165,7 @@ def judge() -> None:
             f"mean difference {worst['difference']:+.4f}, pooled deviation {worst['pooled']:.4f}. "
             f"Music's best point: {music}."
         )
-    print("\n".join(lines))
-    (RESULTS / "verdict.json").write_text(json.dumps(verdicts, indent=1) + "\n")
-    (RESULTS / "verdict.md").write_text("\n".join(lines) + "\n")
-    draw(RESULTS / "curves.png")
+    return lines
 
 
 if __name__ == "__main__":
@@ -180,4 +179,4 @@ if __name__ == "__main__":
     if asked.what == "train":
         train(asked.data, asked.precision, tuple(asked.corpora.split(",")), asked.batches)
     else:
-        judge()
+        print("\n".join(verdict()))

@@ -151,7 +151,7 @@ __device__ __forceinline__ float over_row(float v, bool largest) {
 #if !BACK
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-forward(const bf16* h, const unsigned char* weights, const float* out_b, const int* targets, const float* rates,
+head_forward(const bf16* h, const unsigned char* weights, const float* out_b, const int* targets, const float* rates,
         const int* keys, const long long* batch, int purpose, float* nll, bf16* x, bf16* wrong, u32* positive, u32* kept,
         int stride, int N, int D, int V) {
     extern __shared__ __align__(128) unsigned char shared[];
@@ -292,7 +292,7 @@ __device__ __forceinline__ float over_rows(const float (&v)[8], int lane, int& w
 
 // Sums over a block's rows of d_x and of d_logits go to d_b [M, blocks, D + SYMBOLS], to be added up later.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-backward(const bf16* wrong, const float* d, const unsigned char* weights, const float* rates, const u32* positive,
+head_backward(const bf16* wrong, const float* d, const unsigned char* weights, const float* rates, const u32* positive,
          const u32* kept, bf16* d_logits, bf16* d_x, bf16* d_h, float* d_b, int N, int D) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(N);

@@ -65,7 +65,7 @@ class _Way(NamedTuple):
         return arranged
 
     def launch(self, M: int, N: int, D: int, *arguments: cuda.Argument) -> None:
-        name, shared = "backward" if self.back else "forward", self.shared(D)
+        name, shared = "head_backward" if self.back else "head_forward", self.shared(D)
         self.function(name, shared).launch((self.blocks(N), M), 128 * self.groups, *arguments)
 
     def blocks(self, N: int) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WARM_UP = {"cuda": 5, "cpu": 1}
 STEPS = 3
+NAME = 60  # columns
 LINES = 25
 
 
@@ -82,13 +83,14 @@ def table(record: dict[str, Any]) -> Table:
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    shown.add_column("name", no_wrap=True, overflow="ellipsis")
+    # Names of templates are endless; numbers must not make way for them.
     for name in ("count", "total ms", "share"):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("name", no_wrap=True, overflow="ellipsis", max_width=NAME)
     for event in record["events"][:LINES]:
-        shown.add_row(Text(event["name"]), f"{event['count']:,}", f"{event['ms']:.3f}", f"{event['share']:.1%}")
+        shown.add_row(f"{event['count']:,}", f"{event['ms']:.3f}", f"{event['share']:.1%}", Text(event["name"]))
     rest = record["events"][LINES:]
     if rest:
         ms, share = sum(e["ms"] for e in rest), sum(e["share"] for e in rest)
-        shown.add_row(Text(f"{len(rest)} others", style="dim"), "", f"{ms:.3f}", f"{share:.1%}")
+        shown.add_row("", f"{ms:.3f}", f"{share:.1%}", Text(f"{len(rest)} others", style="dim"))
     return shown

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PANELS = {"runs": "M, runs side by side", "hidden": "γ, hidden units", "k2": "k2, time steps", "layers": "r, layers"}
 DASHES = ("-", (0, (4, 1.5)), (0, (1.5, 1.5)), (0, (5, 1, 1, 1)))
+DECADE = 55.0  # points from 1 to 10 on the vertical axis, about
+APART = 8.0  # points between two names
 Line = list[tuple[float, float]]
 
 
@@ -29,9 +31,7 @@ def draw(record: Record) -> Figure:
         lines = lines_over(record, centre, axis)
         _panel(axes, lines, words, _floor(record, centre, axis))
         values = sorted({x for line in lines.values() for x, _ in line})
-        if axis == "runs":
-            values = [v for v in values if math.log2(v).is_integer()]  # the others would stand on each other
-        axes.set_xticks(values, [f"{v:g}" for v in values], fontsize=7)
+        axes.set_xticks(values, _names(values), fontsize=7)
         axes.minorticks_off()
     for axes in panels[::2]:
         axes.set_ylabel("ms a run-batch", fontsize=8, color=INK)
@@ -42,6 +42,16 @@ def draw(record: Record) -> Figure:
         color=INK,
     )
     return figure
+
+
+def _names(values: list[float]) -> list[str]:
+    """Of the ticks; one that would stand on its neighbour has none."""
+    least = math.log(max(values) / min(values)) / 30
+    named: list[float] = []
+    for value in values:
+        if not named or math.log(value / named[-1]) > least:
+            named.append(value)
+    return [f"{value:g}" if value in named else "" for value in values]
 
 
 def lines_over(record: Record, centre: Shape, axis: str) -> dict[str, Line]:
@@ -98,8 +108,14 @@ def _panel(axes: Any, lines: dict[str, Line], words: str, floor: Line) -> None:
     if floor:
         axes.plot(*zip(*floor, strict=True), color=FLOOR, linewidth=0.9, linestyle=(0, (3, 2)))
         ends.append((floor[-1], "arithmetic floor", FLOOR))
-    for point, name, colour in ends:
-        axes.annotate(name, point, (5, 0), textcoords="offset points", fontsize=6.5, va="center", color=colour)
+    below = -math.inf
+    for (x, y), name, colour in sorted(ends, key=lambda end: end[0][1]):
+        place = math.log10(y) * DECADE
+        shown = max(place, below + APART)
+        axes.annotate(
+            name, (x, y), (5, shown - place), textcoords="offset points", fontsize=6.5, va="center", color=colour
+        )
+        below = shown
     # Names stand behind the last point of their line, so a quarter of the panel is theirs.
     points = [x for line in lines.values() for x, _ in line]
     if points:

@@ -1,0 +1,137 @@
+"""Renew the measured parts of docs/performance.md from the records in results/: tables between marks, and pictures.
+
+python benchmarks/performance_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import parity
+
+from unroll.benchmark import picture, record
+from unroll.benchmark.contestants import TITLES
+from unroll.benchmark.record import Record, Row
+from unroll.benchmark.table import fastest_precision
+from unroll.paper.page import fill
+
+ROOT = Path(__file__).parent.parent
+RESULTS, DOCS = ROOT / "results", ROOT / "docs"
+COMPARISON, SCALING, CPU = "h200.json", "h200_scaling.json", "cpu_training.json"
+PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
+FIRST = 12  # launches of a profile that are listed
+
+
+def blocks() -> dict[str, str]:
+    """Every marked part of the page."""
+    bench = RESULTS / "bench"
+    made = {"cpu": cpu(json.loads((bench / CPU).read_text())), "parity": "\n".join(parity.verdict())}
+    made |= {"profiles": "\n\n".join(profile(json.loads((bench / name).read_text())) for name in PROFILES)}
+    if (bench / COMPARISON).exists():
+        made["bench"] = comparison(opened(COMPARISON))
+    return made
+
+
+def opened(name: str) -> Record:
+    path = RESULTS / "bench" / name
+    return record.read(record.load(path), path)
+
+
+def comparison(measured: Record) -> str:
+    """One row a contestant, one column a shape: ms a run-batch; then ours against the best peer and the floor."""
+    shapes = list(dict.fromkeys(row.shape for row in measured.rows))
+    names: dict[str, dict[Any, Row]] = {}
+    for row in measured.rows:
+        names.setdefault(_name(row), {})[row.shape] = row
+    procedures = list(dict.fromkeys(shape.procedure for shape in shapes))
+    parts = []
+    for procedure in procedures:
+        own = [shape for shape in shapes if shape.procedure == procedure]
+        head = [f"r={shape.layers} γ={shape.hidden}" for shape in own]
+        lines = [f"| {procedure} | " + " | ".join(head) + " |", "|---" * (len(own) + 1) + "|"]
+        for name, rows in names.items():
+            lines.append(f"| {name} | " + " | ".join(_ms(rows.get(shape)) for shape in own) + " |")
+        best = [(_fastest(measured, shape, ours=True), _fastest(measured, shape, ours=False)) for shape in own]
+        lines.append(
+            "| **best of ours against the best peer** | " + " | ".join(f"{b / a:.1f}×" for a, b in best) + " |"
+        )
+        floors = [_floor(measured, shape) for shape in own]
+        lines.append("| arithmetic floor, bfloat16 | " + " | ".join(f"{floor:.3g}" for floor in floors) + " |")
+        shares = [f"{floor / a:.0%}" for floor, (a, _) in zip(floors, best, strict=True)]
+        lines.append("| share of the floor | " + " | ".join(shares) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _name(row: Row) -> str:
+    if row.contestant == "unroll-fleet":
+        return f"Unroll, side by side, {row.precision}"
+    return f"Unroll, one run, {row.precision}" if row.contestant == "unroll" else TITLES[row.contestant]
+
+
+def _ms(row: Row | None) -> str:
+    if row is None or row.median is None:
+        return "–"
+    return f"{row.median:.3g}" + (f" ({row.runs})" if row.runs > 1 else "")
+
+
+def _fastest(measured: Record, shape: Any, ours: bool) -> float:
+    return min(
+        row.median
+        for row in measured.rows
+        if row.shape == shape and row.median is not None and row.contestant.startswith("unroll") == ours
+    )
+
+
+def _floor(measured: Record, shape: Any) -> float:
+    row = next(row for row in measured.rows if row.shape == shape)
+    return measured.floor(row, fastest_precision(measured)) or float("nan")
+
+
+def profile(found: Mapping[str, Any]) -> str:
+    """The launches that take most of a step."""
+    each, runs = found["steps"], found["runs"]
+    lines = [f"| {found['what']} | launches | µs a step | share |", "|---|---|---|---|"]
+    for event in found["events"][:FIRST]:
+        name = event["name"] if len(event["name"]) < 60 else event["name"].split("<")[0].removeprefix("void ") + "<…>"
+        lines.append(
+            f"| `{name}` | {event['count'] / each:g} | {1000 * event['ms'] / each:.0f} | {event['share']:.1%} |"
+        )
+    rest = found["events"][FIRST:]
+    lines.append(
+        f"| {len(rest)} others | {sum(e['count'] for e in rest) / each:g} | "
+        f"{1000 * sum(e['ms'] for e in rest) / each:.0f} | {sum(e['share'] for e in rest):.1%} |"
+    )
+    lines.append(f"| all, with {runs} runs side by side | | {1000 * found['ms'] / each:.0f} | |")
+    return "\n".join(lines)
+
+
+def cpu(found: Mapping[str, Any]) -> str:
+    """Ours, the fastest peer, the floor."""
+    lines = [
+        "| r | γ | loss | ours, ms | nn.LSTM, ms | times faster | the products alone, ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in found["cases"]:
+        lines.append(
+            f"| {case['layers']} | {case['hidden']} | {case['loss']} | {case['ours_ms']:.1f} | {case['peer_ms']:.1f} | "
+            f"{case['ratio']:.2f} | {case['floor_ms']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the page and its pictures."""
+    page = DOCS / "performance.md"
+    page.write_text(fill(page.read_text("utf-8"), blocks()), "utf-8")
+    for name, source in (("bench", COMPARISON), ("scaling", SCALING)):
+        if (RESULTS / "bench" / source).exists():
+            picture.save(opened(source), DOCS / f"{name}.png")
+    parity.draw(DOCS / "parity.png")
+
+
+if __name__ == "__main__":
+    main()
