@@ -30,7 +30,7 @@ def note_error(kernel: str, precision: str, what: str, error: float, bound: floa
 
 def source_hashes() -> dict[str, str]:
     """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share; and
-    one for the head."""
+    one each for the head and for sampling."""
     cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
     hashes = {}
     for name in plugins.names("unroll.kernels"):
@@ -42,7 +42,8 @@ def source_hashes() -> dict[str, str]:
         hashes[name] = _digest([own, *shared])
     package = folder.parent
     head = [*package.glob("cuda_head.*"), *package.glob("cuda_dropout.*"), *package.glob("hopper_*.*")]
-    return hashes | {"head": _digest(sorted(head))}
+    sampling = [*sorted((package / "stepping").glob("cuda*")), folder / "pointwise.cu"]
+    return hashes | {"head": _digest(sorted(head)), "sampling": _digest(sampling)}
 
 
 def _digest(paths: list[Path]) -> str:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from unroll import stepping
 from unroll.errors import RunError
-from unroll.generation import DIVERGED, read
 from unroll.model import Model
 from unroll.stepping import Ids
+from unroll.streams import DIVERGED, read
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,19 @@ class Function:
         self.shared = shared
         return self
 
-    def launch(self, grid: Sequence[int], block: int, *arguments: Argument) -> None:
-        """Tensors go as pointers, None as a null pointer, integers as int, numbers as float, structures by value."""
+    def launch(self, grid: Sequence[int], block: int, *arguments: Argument, together: bool = False) -> None:
+        """Tensors go as pointers, None as a null pointer, integers as int, numbers as float, structures by value.
+
+        Blocks that wait for each other must run `together`: it is an error where they cannot.
+        """
         held = [_argument(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(a) for a in held))
         x, y, z = (*grid, 1, 1)[:3]
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _driver("cuLaunchKernel", self.handle, x, y, z, block, 1, 1, self.shared, stream, pointers, None)
+        if together:
+            _driver("cuLaunchCooperativeKernel", self.handle, x, y, z, block, 1, 1, self.shared, stream, pointers)
+        else:
+            _driver("cuLaunchKernel", self.handle, x, y, z, block, 1, 1, self.shared, stream, pointers, None)
 
 
 class Module:

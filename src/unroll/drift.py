@@ -28,8 +28,8 @@ from unroll import evaluation, precisions, randomness, samplers
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.evaluation import Perplexity
-from unroll.generation import DIVERGED
 from unroll.model import Model
+from unroll.streams import DIVERGED
 from unroll.trained import Run, text_ids
 
 STARTS = 256

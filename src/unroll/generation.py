@@ -2,48 +2,27 @@
 
 Each stream has its own prompt, controls, length and seed, and draws the same tokens alone and among others. A step
 advances every row by one token: of its prompt as long as there is one, then the token it drew. A stream that has ended
-leaves its row to one that waits, or its row goes.
+leaves its row to one that waits, or its row goes. That is the loop here, in which the host chooses every token; where
+a device draws by itself, `drawing.py` has the loop.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unroll import samplers, stepping
+from unroll import stepping
 from unroll.choosing import Uniforms, choose
-from unroll.decoding import Decoding
+from unroll.drawing import draw_ahead
 from unroll.errors import RunError
 from unroll.model import Model
 from unroll.stepping import Ids
+from unroll.streams import DIVERGED, Drawn, Ends, Stream, never, read
 
-Ends = Callable[[int, int], bool]
-DIVERGED = "The model gives no finite probabilities: its weights have diverged. Choose another run."
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What one text is drawn from. A prompt has at least one token."""
-
-    prompt: Ids
-    length: int
-    decoding: Decoding
-    seed: int
-
-
-class Drawn(NamedTuple):
-    """One token of each stream that drew at this step, by its place among the streams."""
-
-    streams: list[int]
-    ids: list[int]
-    logprobs: list[float]  # under the model's own distribution, before temperature and truncation
-    logits_BV: NDArray[np.float64]
+__all__ = ["Drawn", "Ends", "Stream", "generate"]
 
 
 class _Row:
@@ -94,12 +73,21 @@ class _Crew:
         return _Crew(self.rows), following
 
 
-def generate(
-    model: Model, streams: Sequence[Stream], k2: int, procedure: str, ends: Ends = lambda stream, token: False
-) -> Iterator[Drawn]:
+def generate(model: Model, streams: Sequence[Stream], k2: int, procedure: str, ends: Ends = never) -> Iterator[Drawn]:
     """Draw until every stream has its length, or until `ends(stream, token)` says that this token was its last."""
-    waiting = iter([_Row(n, stream, read(stream.prompt, k2, procedure)) for n, stream in enumerate(streams)])
     capacity = min(len(streams), stepping.most_rows(model, k2, procedure))
+    drawer = stepping.drawer(model, k2, procedure)
+    if drawer is None:
+        yield from _step_by_step(model, streams, k2, procedure, ends, capacity)
+    else:
+        yield from draw_ahead(drawer, streams, k2, procedure, capacity, ends)
+
+
+def _step_by_step(
+    model: Model, streams: Sequence[Stream], k2: int, procedure: str, ends: Ends, capacity: int
+) -> Iterator[Drawn]:
+    """The host chooses every token."""
+    waiting = iter([_Row(n, stream, read(stream.prompt, k2, procedure)) for n, stream in enumerate(streams)])
     crew = _Crew(list(islice(waiting, capacity)))
     stepper = stepping.prepare(model, k2, procedure, capacity)
     stepper.begin(capacity)
@@ -135,8 +123,3 @@ def _relieved(
     if gone:
         stepper.take(kept)
     return _Crew([rows[b] for b in kept]), [tokens[b] for b in kept if b in tokens]
-
-
-def read(prompt: Ids, k2: int, procedure: str) -> Ids:
-    """What must be read of a prompt: a window holds k2 tokens, so of a longer one only the last k2 matter to it."""
-    return prompt[-k2:] if samplers.forgets(procedure) else prompt

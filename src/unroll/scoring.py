@@ -21,7 +21,7 @@ from torch import Tensor
 from unroll import evaluation, precisions, samplers, tokens
 from unroll.errors import ConfigurationError, RunError, SymbolError
 from unroll.evaluation import Perplexity
-from unroll.generation import DIVERGED
+from unroll.streams import DIVERGED
 from unroll.tokens import Ids, Vocabulary
 from unroll.trained import Run, procedure_of
 

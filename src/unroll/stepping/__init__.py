@@ -8,18 +8,27 @@
 
 What a row predicts depends on what it has read and on nothing else, to the last bit: not on the other rows, not on how
 many there are, not on its place among them. `host` keeps that promise with tiles (see `tiles.py`), `plain` by doing one
-row at a time.
+row at a time, `cuda` by adding up every product in one fixed order.
 
-Shapes: B rows, V vocabulary.
+A GPU's rows also draw by themselves, many tokens between two looks of the host (a `Drawer`):
+
+    begin(rows)      so many rows
+    seat(seats)      who each row's stream is, from now on
+    draw(steps)      every row takes so many steps: reads its prompt, then what it draws
+    take(rows)       as above
+
+Shapes: B rows, T steps, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
+from unroll.decoding import Decoding
 from unroll.model import Model
 
 ROOM = 2**30  # bytes of states
@@ -43,6 +52,47 @@ class Stepper(Protocol):
     def take(self, rows: Sequence[int]) -> None: ...
 
 
+class Seat(NamedTuple):
+    """A stream in a row of a Drawer, whose steps are counted from its first."""
+
+    begun: int  # the step at which it reads the first token of its prompt
+    prompt: Ids
+    decoding: Decoding
+    seed: int
+
+    @property
+    def draws(self) -> int:
+        """The step at which it first draws: the one that reads its prompt's last token."""
+        return self.begun + len(self.prompt) - 1
+
+
+class Flight(Protocol):
+    """What rows drew, on its way to the host."""
+
+    def result(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and log-probabilities [T, B]; where a stream has not begun to draw, they mean nothing."""
+
+
+class Drawer(Protocol):
+    """Rows that read what they draw, each stream as if it were alone."""
+
+    @property
+    def now(self) -> int:
+        """Steps so far."""
+
+    @property
+    def most_steps(self) -> int:
+        """Of one call of `draw`."""
+
+    def begin(self, rows: int) -> None: ...
+
+    def seat(self, seats: Sequence[Seat]) -> None: ...
+
+    def draw(self, steps: int) -> Flight: ...
+
+    def take(self, rows: Sequence[int]) -> None: ...
+
+
 def most_rows(model: Model, k2: int, procedure: str) -> int:
     """How many rows are held at once: as many as fit into a fixed room, whatever is free."""
     shape = model.experiments[0]
@@ -53,8 +103,17 @@ def most_rows(model: Model, k2: int, procedure: str) -> int:
 
 def prepare(model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
     """The fastest stepper there is for a model of one run, for up to so many rows."""
-    from unroll.stepping import host, plain
+    from unroll.stepping import cuda, host, plain
 
     if host.supports(model, procedure):
         return host.prepare(model, k2, procedure, capacity)
+    if cuda.supports(model, procedure):
+        return cuda.prepare(model, k2, procedure)
     return plain.Rows(model, k2, procedure)
+
+
+def drawer(model: Model, k2: int, procedure: str) -> Drawer | None:
+    """Rows that draw by themselves, where there is a device for it."""
+    from unroll.stepping import cuda
+
+    return cuda.drawer(model, k2, procedure) if cuda.supports(model, procedure) else None

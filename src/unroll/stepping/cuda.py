@@ -1,0 +1,333 @@
+"""An NVIDIA GPU: rows read, predict and draw there, many tokens a launch (`cuda_products.cu`); the host only looks on.
+
+Shapes: B streams, T steps, H hidden, D dense, V vocabulary. States have a row for each window of each stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unroll import cuda, kernels, randomness
+from unroll.decoding import Decoding
+from unroll.head import LEAK
+from unroll.kernels import _cuda
+from unroll.model import Model
+from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
+from unroll.stepping.cuda_weights import FROM_X, Weights
+
+PIECES = [Path(__file__).with_name(f"cuda_{piece}.cu") for piece in ("products", "steps", "choice", "many", "one")]
+SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
+THREADS, MOST_LAYERS, RNN = 512, 16, 4  # as in cuda_products.cu
+SCRATCH = 16 * 256 * 16  # bytes of a block's shared memory that are its warps' own,
+OWN_SHARED = 4 * 1024  # and that are neither these nor weights
+MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
+FEW_WINDOWS, COPIES = 16, 8  # `one` does more, eight at a time
+WORK = 2**37  # products of a launch, some hundredths of a second: a screen on the same GPU must not freeze
+FAR = 2**62  # a step that never comes
+PROCEDURES = ("progressive", "windowed", "windowed-naive")
+# One stream, as `Row` in cuda_products.cu.
+ROW = np.dtype(
+    [
+        ("begun", "i8"),
+        ("draws", "i8"),
+        ("prompt", "i8"),
+        ("seed", "u8"),
+        ("temperature", "f8"),
+        ("top_p", "f8"),
+        ("log_min_p", "f8"),
+        ("top_k", "i8"),
+    ]
+)
+# Its arguments, as `Arguments` there.
+_POINTERS = ("weights", "places", "rows", "prompts", "last", "h", "c", "dense", "logits", "ids", "logprobs", "arrived")
+_NUMBERS = (
+    "layers",
+    "streams",
+    "windows",
+    "rolling",
+    "H",
+    "D",
+    "V",
+    "padded_V",
+    "steps",
+    "quiet",
+    "chooses",
+    "scratch",
+)
+
+
+class _Arguments(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (*_POINTERS, "line")),
+        ("now", ctypes.c_longlong),
+        *((name, ctypes.c_int) for name in _NUMBERS),
+        ("leak", ctypes.c_float),
+        ("purpose", ctypes.c_uint),
+    )
+
+
+def supports(model: Model, procedure: str) -> bool:
+    """Whether the model computes on an NVIDIA GPU, in float32, in one of the cells known here."""
+    return (
+        model.device.type == "cuda"
+        and model.dtype == torch.float32
+        and type(model.cell) in FROM_X
+        and model.experiments[0].layers <= MOST_LAYERS
+        and procedure in PROCEDURES
+        and cuda.why_not() is None
+        and torch.cuda.get_device_capability(model.device) >= (8, 0)
+    )
+
+
+def prepare(model: Model, k2: int, procedure: str) -> Stepper:
+    """Rows that are told what to read."""
+    if procedure == "windowed-naive":
+        return Again(Machine(model, 1, rolling=False), k2)
+    return Steps(_machine(model, k2, procedure))
+
+
+def drawer(model: Model, k2: int, procedure: str) -> Drawer | None:
+    """Rows that read what they draw; None for the procedure that reads everything again for each."""
+    return None if procedure == "windowed-naive" else Draws(_machine(model, k2, procedure))
+
+
+def _machine(model: Model, k2: int, procedure: str) -> Machine:
+    rolling = procedure == "windowed"
+    return Machine(model, k2 if rolling else 1, rolling)
+
+
+class Machine:
+    """The states of some streams on the GPU, and launches that advance all of them; `now` counts the steps."""
+
+    def __init__(self, model: Model, windows: int, rolling: bool) -> None:
+        self.device = model.device
+        with torch.no_grad(), torch.cuda.device(self.device):
+            self.weights = Weights(model)
+            properties: Any = torch.cuda.get_device_properties(self.device)
+            self._blocks = properties.multi_processor_count
+            room = properties.shared_memory_per_block_optin - SCRATCH - OWN_SHARED
+            places, self._kept = self.weights.resident(self._blocks, room)
+            offsets = [list(vars(place).values()) for place in places]
+            self._places = torch.tensor(offsets, dtype=torch.int64, device=self.device)
+            self._arrived = torch.zeros(self._blocks, dtype=torch.int32, device=self.device)
+            known = _cuda.number(model.cell)
+            defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
+            self._code = cuda.Module.load(SOURCES, defines)
+            w, layers = self.weights, model.experiments[0].layers
+            length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V)
+            self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
+        several = windows > FEW_WINDOWS or not rolling
+        self._alone = several and max(w.H, w.D) <= MOST_ALONE and w.V <= MOST_HELD
+        self._windows, self._rolling = windows, rolling
+        self._layers, self._states = layers, len(model.cell.STATES)
+        self.now = self.streams = 0
+
+    def begin(self, streams: int) -> None:
+        """So many streams, of which nothing is known."""
+        w, rows = self.weights, streams * self._windows
+        self.streams = streams
+        self._h = torch.zeros(self._layers, 2, rows, w.H, device=self.device)
+        self._c = torch.zeros(self._layers if self._states > 1 else 0, rows, w.H, device=self.device)
+        self._last = torch.zeros(streams, dtype=torch.int32, device=self.device)
+        self._dense = torch.zeros(streams, w.D, device=self.device)
+        self.logits = torch.zeros(streams, w.padded_V, device=self.device)
+
+    def take(self, rows: Sequence[int]) -> None:
+        """Stream b goes on from where stream rows[b] stood."""
+        chosen = torch.tensor(list(rows), device=self.device)
+        windows = (chosen.unsqueeze(1) * self._windows + torch.arange(self._windows, device=self.device)).flatten()
+        self._h, self._c = self._h.index_select(2, windows), self._c.index_select(1, windows)
+        by_stream = self._last, self._dense, self.logits
+        self._last, self._dense, self.logits = (held.index_select(0, chosen) for held in by_stream)
+        self.streams = len(rows)
+
+    @property
+    def most_steps(self) -> int:
+        """Of one launch."""
+        products = sum(place.groups * place.floats for place in self.weights.places)
+        return max(1, WORK // (products * self.streams * self._windows))
+
+    def run(self, rows: Tensor, prompts: Tensor, steps: int, quiet: int, drawn: Tensor | None = None) -> None:
+        """Advance all streams; all but the first `quiet` steps predict, and with `drawn` [2, T, B] draw, too."""
+        w = self.weights
+        tensors = {
+            "weights": w.flat, "places": self._places, "rows": rows, "prompts": prompts, "last": self._last,
+            "h": self._h, "c": self._c, "dense": self._dense, "logits": self.logits, "arrived": self._arrived,
+            "line": self._line,
+        }  # fmt: skip
+        if drawn is not None:
+            tensors |= {"ids": drawn[0], "logprobs": drawn[1]}
+        arguments = _Arguments(
+            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
+            now=self.now, layers=self._layers, streams=self.streams, windows=self._windows, rolling=self._rolling,
+            H=w.H, D=w.D, V=w.V, padded_V=w.padded_V, steps=steps, quiet=quiet, chooses=drawn is not None,
+            scratch=self._kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
+        )  # fmt: skip
+        with torch.cuda.device(self.device):
+            alone = "windows" if self._rolling else "one"
+            code = self._code[alone if self._alone and self.streams == 1 else "generate"]
+            code.allow(self._kept + SCRATCH).launch((self._blocks,), THREADS, arguments, together=True)
+        self.now += steps
+
+    def send(self, array: NDArray[np.generic]) -> Tensor:
+        """A copy on the GPU, of at least one byte."""
+        whole = np.ascontiguousarray(array).view(np.uint8).reshape(-1) if array.size else np.zeros(1, np.uint8)
+        return torch.from_numpy(whole).to(self.device)
+
+
+class Steps:
+    """Streams that are told what to read: a launch a token."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._begun = np.zeros(0, np.int64)
+
+    def begin(self, rows: int) -> None:
+        """So many rows, none of which has read anything."""
+        self._machine.begin(rows)
+        self._begun = np.full(rows, self._machine.now)
+
+    def restart(self, rows: Sequence[int]) -> None:
+        """These rows have read nothing."""
+        self._begun[list(rows)] = self._machine.now
+
+    def read(self, ids_B: Ids) -> None:
+        """Each row reads one token."""
+        machine = self._machine
+        table = np.zeros(len(ids_B), ROW)
+        # A stream looks for its n-th token n places behind its prompt's first.
+        table["begun"], table["draws"] = self._begun, FAR
+        table["prompt"] = np.arange(len(ids_B)) - (machine.now - self._begun)
+        machine.run(machine.send(table), machine.send(np.asarray(ids_B, np.int32)), 1, 0)
+
+    def logits(self) -> Array:
+        """What each row predicts."""
+        logits: Array = self._machine.logits[:, : self._machine.weights.V].cpu().numpy()
+        return logits
+
+    def take(self, rows: Sequence[int]) -> None:
+        """Row b goes on from where row rows[b] stood."""
+        self._machine.take(rows)
+        self._begun = self._begun[list(rows)]
+
+
+class Again:
+    """As the paper runs it: for every prediction a row's last k2 tokens are read again, in one launch."""
+
+    def __init__(self, machine: Machine, k2: int) -> None:
+        self._machine, self._k2 = machine, k2
+        self._windows: list[tuple[int, ...]] = []
+
+    def begin(self, rows: int) -> None:
+        """So many rows, none of which has read anything."""
+        self._windows = [()] * rows
+
+    def restart(self, rows: Sequence[int]) -> None:
+        """These rows have read nothing."""
+        for row in rows:
+            self._windows[row] = ()
+
+    def read(self, ids_B: Ids) -> None:
+        """Each row's window moves on."""
+        windows = zip(self._windows, ids_B, strict=True)
+        self._windows = [(*window, int(token))[-self._k2 :] for window, token in windows]
+
+    def logits(self) -> Array:
+        """All windows are read whole, the shorter ones from later on, so that they end together."""
+        machine, lengths = self._machine, np.array([len(window) for window in self._windows])
+        if machine.streams != len(lengths):
+            machine.begin(len(lengths))
+        table, steps = np.zeros(len(lengths), ROW), int(lengths.max())
+        table["begun"], table["draws"] = machine.now + steps - lengths, FAR
+        table["prompt"] = np.cumsum(lengths) - lengths
+        tokens = np.array([token for window in self._windows for token in window], np.int32)
+        machine.run(machine.send(table), machine.send(tokens), steps, steps - 1)
+        logits: Array = machine.logits[:, : machine.weights.V].cpu().numpy()
+        return logits
+
+    def take(self, rows: Sequence[int]) -> None:
+        """Row b goes on from where row rows[b] stood."""
+        self._windows = [self._windows[row] for row in rows]
+
+
+class _Flight:
+    """Tokens on their way to the host."""
+
+    def __init__(self, drawn: Tensor) -> None:
+        self._here = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
+        self._here.copy_(drawn, non_blocking=True)
+        self._landed = torch.cuda.Event()
+        self._landed.record()
+
+    def result(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and log-probabilities [T, B], as soon as they are here."""
+        self._landed.synchronize()
+        ids_TB, logprobs_TB = self._here.numpy()
+        return ids_TB, logprobs_TB.view(np.float64)
+
+
+class Draws:
+    """Streams that read what they draw: a launch for many tokens."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._seats = machine.send(np.zeros(0, ROW)), machine.send(np.zeros(0, np.int32))
+        self._draws = 0
+
+    @property
+    def now(self) -> int:
+        """Steps so far."""
+        return self._machine.now
+
+    @property
+    def most_steps(self) -> int:
+        """Of one call of `draw`."""
+        return self._machine.most_steps
+
+    def begin(self, rows: int) -> None:
+        """So many rows."""
+        self._machine.begin(rows)
+
+    def take(self, rows: Sequence[int]) -> None:
+        """Row b goes on from where row rows[b] stood."""
+        self._machine.take(rows)
+
+    def seat(self, seats: Sequence[Seat]) -> None:
+        """Who each row's stream is; one that begins now has read nothing."""
+        prompts, place = [], 0
+        table = np.zeros(len(seats), ROW)
+        for row, seat in zip(table, seats, strict=True):
+            fill(row, seat)
+            if seat.draws >= self.now:  # its prompt has not been read to its end
+                row["prompt"] = place
+                prompts.append(seat.prompt)
+                place += len(seat.prompt)
+        tokens = np.concatenate(prompts) if prompts else np.zeros(0)
+        self._seats = self._machine.send(table), self._machine.send(tokens.astype(np.int32))
+        self._draws = min(seat.draws for seat in seats)
+
+    def draw(self, steps: int) -> _Flight:
+        """So many steps of all rows."""
+        machine = self._machine
+        drawn = torch.zeros(2, steps, machine.streams, dtype=torch.int64, device=machine.device)
+        machine.run(*self._seats, steps, max(0, min(steps, self._draws - self.now)), drawn)
+        with torch.cuda.device(machine.device):
+            return _Flight(drawn)
+
+
+def fill(row: np.void, seat: Seat) -> None:
+    """A stream's entry in the table, its prompt's place aside."""
+    row["begun"], row["draws"], row["seed"] = seat.begun, seat.draws, seat.seed
+    decoding: Decoding = seat.decoding
+    row["temperature"], row["top_k"] = decoding.temperature, min(decoding.top_k or 0, FAR)
+    row["top_p"] = 2.0 if decoding.top_p is None else decoding.top_p  # above 1: none
+    row["log_min_p"] = math.log(decoding.min_p) if decoding.min_p else -math.inf

@@ -1,0 +1,201 @@
+// Many tokens of many streams in one launch: all blocks are on the GPU together, and meet after every phase of a token.
+//
+//   layers     h, c ← cell(x·W_x + b + h·W_h), bottom to top     all windows of all streams
+//   dense      leaky ReLU(h·W + b)                               one row a stream from here on
+//   out        logits
+//   choose     a token, by `choosing.py`'s rule
+//
+// A stream's bits depend on nothing but the stream. Every sum of products is added up in one order, whatever the number
+// of rows and wherever the row stands: eight lanes take the terms 4·l … 4·l + 3 of every 32, from the first to the last,
+// and their eight sums meet as (l, l xor 4), then xor 2, then xor 1. A warp does ROWS rows of 4 × 4 columns at once; how
+// many rows it does changes which sums it does, never a sum.
+//
+// Weights stay in shared memory from the first token of a launch to the last where they fit; see `cuda_weights.py` for
+// how they lie. Sizes are padded with zeros: hidden and dense to 32, the vocabulary to 16.
+//
+// `generate` does any number of streams. `one` and `windows` do one, whose time is what messages between the GPU's cores take: there,
+// values travel each with the number of its step beside it, and each kind of work has warps of its own. A stream that
+// runs on needs no meetings at all; the windows of one meet once a layer, and meanwhile the head and the choice go on.
+//
+// One text in five files, behind the cells' pointwise.cu: products (here), steps, choice, many, one.
+
+typedef long long i64;
+typedef unsigned long long u64;
+
+#define RNN 4
+#define WARPS 16
+#define THREADS (32 * WARPS)
+#define MOST_LAYERS 16
+#define HELD 4       // symbols that a lane can keep in registers
+#define RING 4       // parts of 8 rows that a warp has at hand or under way
+#define SCRATCH 256  // float4 of shared memory a warp: its ring, or the row that it multiplies
+#define COPIES 8  // of what everyone waits for, so that not everyone asks in one place
+#define FULL 0xffffffffu
+
+struct Row {  // one stream: when it begins and how it draws
+    i64 begun;   // the step at which it reads its first token
+    i64 draws;   // the step at which it first draws; until then it reads its prompt
+    i64 prompt;  // where that begins
+    u64 seed;
+    double temperature, top_p, log_min_p;
+    i64 top_k;
+};
+
+struct Place {  // where a product's parts lie among the weights, in floats
+    i64 weights, bias, peepholes, first_h, first_c;
+    i64 groups, parts;  // of 16 columns; of 32 terms
+    i64 resident;       // where in shared memory, or -1
+};
+
+struct Arguments {
+    const float* weights;
+    const Place* places;  // the layers', then dense, then out
+    const Row* rows;
+    const int* prompts;
+    int* last;       // [streams] what was drawn last
+    float* h;        // [layers, 2, streams · windows, H]: steps read one half and write the other
+    float* c;        // [layers, streams · windows, H]
+    float* dense;    // [streams, D]
+    float* logits;   // [streams, padded V]
+    i64* ids;        // [steps, streams] what is drawn
+    double* logprobs;
+    unsigned* arrived;  // [blocks]
+    u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V] values, and the steps they are of, of one stream
+    i64 now;
+    int layers, streams, windows, rolling, H, D, V, padded_V;
+    int steps, quiet, chooses;  // of the steps, so many at first draw nothing
+    int scratch;                // where in shared memory the warps' own begins, in floats
+    float leak;
+    unsigned purpose;
+};
+
+extern __shared__ float4 pool[];
+
+// All blocks have come here with so many of their warps, and each sees what the others wrote before.
+template <int COMING>
+__device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
+    ++epoch;
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
+    if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(arrived + blockIdx.x), "r"(epoch) : "memory");
+    for (int other = threadIdx.x; other < gridDim.x; other += 32 * COMING) {
+        unsigned seen;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived + other) : "memory");
+        while ((int)(seen - epoch) < 0);
+    }
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
+}
+
+// sums[r][q] += row r · column q of the lane's four, over the lane's share of so many parts; all their loads come first.
+template <int ROWS, int PARTS>
+__device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* w, const float4* const (&rows)[ROWS], int part) {
+    float4 x[PARTS][ROWS];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p)
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) x[p][r] = __ldcg(rows[r] + 8 * (part + p));
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p)
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            const float4 v = w[((part + p) * 4 + q) * 32];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                float s = sums[r][q];
+                s = __fmaf_rn(x[p][r].x, v.x, s);
+                s = __fmaf_rn(x[p][r].y, v.y, s);
+                s = __fmaf_rn(x[p][r].z, v.z, s);
+                sums[r][q] = __fmaf_rn(x[p][r].w, v.w, s);
+            }
+        }
+}
+
+// Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g.
+__device__ __forceinline__ void add_through_ring(float (&sums)[8][4], const float4* w, const float4* const (&rows)[2],
+                                                 int parts, int lane, float4* ring) {
+    const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane);
+    auto bring = [&](int part) {
+        if (part < parts)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + ((part % RING) * 64 + 32 * i) * 16),
+                             "l"(rows[i] + 8 * part) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    __syncwarp();
+#pragma unroll
+    for (int part = 0; part < RING - 1; ++part) bring(part);
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
+        __syncwarp();
+        bring(part + RING - 1);
+        const float4* x = ring + (part % RING) * 64 + lane % 8;
+        float4 v[4];
+#pragma unroll
+        for (int q = 0; q < 4; ++q) v[q] = w[(part * 4 + q) * 32];
+#pragma unroll
+        for (int r = 0; r < 8; ++r) {
+            const float4 own = x[8 * r];
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                float s = sums[r][q];
+                s = __fmaf_rn(own.x, v[q].x, s);
+                s = __fmaf_rn(own.y, v[q].y, s);
+                s = __fmaf_rn(own.z, v[q].z, s);
+                sums[r][q] = __fmaf_rn(own.w, v[q].w, s);
+            }
+        }
+    }
+}
+
+#define SOURCES(rows) ((rows) == 8 ? 2 : (rows))  // rows of which a lane loads pieces itself
+
+// Which row the i-th of those is.
+template <int ROWS>
+__device__ __forceinline__ int source(int i, int lane) { return ROWS == 8 ? 4 * i + lane / 8 : i; }
+
+// In batches of parts as large as registers allow, and what is left part by part: from the first to the last in any case.
+template <int ROWS>
+__device__ __forceinline__ void add_products(float (&sums)[ROWS][4], const float4* w, const float4* const (&rows)[SOURCES(ROWS)],
+                                             int parts, int lane, float4* ring) {
+    int part = 0;
+    w += lane;
+    if constexpr (ROWS == 8) {
+        add_through_ring(sums, w, rows, parts, lane, ring);
+    } else {
+#pragma unroll 1
+        for (; part + 16 / ROWS <= parts; part += 16 / ROWS) add_parts<ROWS, 16 / ROWS>(sums, w, rows, part);
+        if (ROWS == 1)
+#pragma unroll 1
+            for (; part + 4 <= parts; part += 4) add_parts<ROWS, 4>(sums, w, rows, part);
+#pragma unroll 1
+        for (; part < parts; ++part) add_parts<ROWS, 1>(sums, w, rows, part);
+    }
+}
+
+// The eight lanes' sums become one: lane l is left with row l mod ROWS.
+template <int ROWS>
+__device__ __forceinline__ float4 met(float (&sums)[ROWS][4], int lane) {
+    int left = ROWS;
+#pragma unroll
+    for (int over = 4; over > 0; over /= 2) {
+        const bool upper = lane & over;
+        if (left == 2 * over) {  // each of two lanes goes on with half of the rows
+            left = over;
+#pragma unroll
+            for (int r = 0; r < ROWS / 2; ++r)
+                if (r < left)
+#pragma unroll
+                    for (int q = 0; q < 4; ++q) {
+                        const float low = sums[r][q], high = sums[(r + over) % ROWS][q];
+                        sums[r][q] = (upper ? high : low) + __shfl_xor_sync(FULL, upper ? low : high, over);
+                    }
+        } else {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+                for (int q = 0; q < 4; ++q) sums[r][q] += __shfl_xor_sync(FULL, sums[r][q], over);
+        }
+    }
+    return make_float4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]);
+}

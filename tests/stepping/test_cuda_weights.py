@@ -1,0 +1,124 @@
+"""How a GPU's weights lie: what each lane reads is what its terms and columns need, and nothing is lost."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from helpers import every_cell, random_model, tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unroll import cells
+from unroll.decoding import Decoding
+from unroll.head import LEAK
+from unroll.model import Model
+from unroll.stepping import Seat, cuda, plain
+from unroll.stepping.cuda_weights import Place, Weights, pack
+
+V = 7
+
+
+@given(st.integers(1, 70), st.integers(1, 40))
+def test_a_lane_finds_its_terms_of_its_columns(K: int, N: int) -> None:
+    W_KN = torch.arange(1.0, K * N + 1).view(K, N)
+    packed = pack(W_KN)
+    assert packed.count_nonzero() == K * N
+    k, n = K - 1, N - 1
+    lane = 8 * (n % 16 // 4) + k % 32 // 4
+    assert packed[n // 16, k // 32, n % 4, lane, k % 4] == W_KN[k, n]
+
+
+def product(weights: Weights, place: Place, x_BK: torch.Tensor) -> torch.Tensor:
+    """x·W from a place, as the kernel finds it."""
+    W = weights.flat[place.weights :][: place.groups * place.floats].view(place.groups, place.parts, 4, 4, 8, 4)
+    W_KN = W.permute(1, 4, 5, 0, 3, 2).reshape(place.parts * 32, place.groups * 16)  # part l term, group g column
+    assert x_BK.shape[1] == W_KN.shape[0]
+    return x_BK @ W_KN
+
+
+def step(model: Model, weights: Weights, ids_B: torch.Tensor, states: list[list[torch.Tensor]]) -> torch.Tensor:
+    """One token by the kernel's steps, in torch; the states change, the logits come back."""
+    below, H, flat = None, weights.H, weights.flat
+    for place, state in zip(weights.places, states, strict=False):
+        table = flat[place.bias :]
+        x = table[: V * 4 * H].view(-1, 4 * H)[ids_B] if below is None else table[: 4 * H].expand(len(ids_B), -1)
+        whole = state[0] if below is None else torch.cat((below, state[0]), 1)
+        x, a = (v.unflatten(1, (H, 4)).unbind(-1) for v in (x, product(weights, place, whole)))
+        kind = model.experiments[0].cell
+        if kind == "rnn":
+            state[0] = torch.tanh(x[0] + a[0])
+        elif kind == "gru":
+            pre_x, pre_h = torch.cat((x[0], x[1], x[3] + a[3]), 1), torch.cat(a[:3], 1)
+            (state[0],), _ = model.cell.forward(pre_x, pre_h, (state[0],), {})
+        else:
+            peepholes = flat[place.peepholes : place.peepholes + 3 * H].view(3, H)
+            state[:], _ = model.cell.forward(torch.cat(x, 1), torch.cat(a, 1), tuple(state), {"w_c": peepholes})
+        below = state[0]
+    dense, out = weights.places[-2:]
+    x = torch.nn.functional.leaky_relu(product(weights, dense, below) + flat[dense.bias :][: weights.D], LEAK)
+    return (product(weights, out, x) + flat[out.bias :][: weights.padded_V])[:, :V]
+
+
+@every_cell
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("hidden", [5, 32, 33])
+def test_what_is_multiplied_as_the_kernel_does_is_the_model(
+    cell: str, peepholes: str, layers: int, hidden: int
+) -> None:
+    model = random_model([tiny(cell=cell, peepholes=peepholes, layers=layers, hidden=hidden, dense=9)], [V])
+    weights, truth = Weights(model), plain.Rows(model, 5, "progressive")
+    first = [(place.first_h, place.first_c)[: len(model.cell.STATES)] for place in weights.places[:layers]]
+    states = [[weights.flat[s : s + weights.H].expand(2, -1) for s in starts] for starts in first]
+    truth.begin(2)
+    for ids in ([1, 2], [0, 6], [3, 3]):
+        truth.read(np.array(ids))
+        logits = step(model, weights, torch.tensor(ids), states)
+        assert np.allclose(logits.numpy(), truth.logits(), rtol=0, atol=1e-12)
+    for layer in states:
+        for s in layer:
+            assert not s[:, hidden:].any(), "what is padded stays 0"
+
+
+@pytest.mark.parametrize("room", [0, 40_000, 70_000, 10**9])
+@pytest.mark.parametrize("blocks", [3, 200])
+def test_what_is_kept_in_a_block_fits_and_does_not_overlap(room: int, blocks: int) -> None:
+    weights = Weights(random_model([tiny(hidden=70, dense=130, layers=2)], [V]))
+    places, used = weights.resident(blocks, room)
+    assert used <= room
+    kept = sorted((p.resident, p.resident + -(-p.groups // blocks) * p.floats) for p in places if p.resident >= 0)
+    assert all(end <= start for (_, end), (start, _) in pairwise(kept))
+    assert used == 4 * max((end for _, end in kept), default=0)
+    assert all(p.weights % 4 == p.bias % 4 == 0 for p in places), "lanes read 16 bytes at a time"
+    if room == 10**9:
+        assert len(kept) == len(places)
+
+
+def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
+    row = np.zeros(1, cuda.ROW)
+    prompt = np.array([1, 2, 3])
+    cuda.fill(row[0], Seat(7, prompt, Decoding(), 2**63 - 1))
+    assert row[0].tolist() == (7, 9, 0, 2**63 - 1, 1.0, 2.0, -np.inf, 0)
+    cuda.fill(row[0], Seat(7, prompt[:1], Decoding(0.5, top_k=10**30, top_p=1.0, min_p=1.0), 0))
+    assert row[0].tolist() == (7, 7, 0, 0, 0.5, 1.0, 0.0, cuda.FAR)
+
+
+def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
+    code = cuda.PIECES[0].read_text()
+    assert cuda.ROW.itemsize == 64
+    assert ctypes.sizeof(cuda._Arguments) == 13 * 8 + 8 + 12 * 4 + 4 + 4
+    assert f"#define WARPS {cuda.THREADS // 32}\n" in code
+    assert f"#define MOST_LAYERS {cuda.MOST_LAYERS}\n" in code
+    assert f"#define RNN {cuda.RNN}\n" in code
+    assert f"#define SCRATCH {cuda.SCRATCH // cuda.THREADS * 32 // 16} " in code
+    assert f"#define COPIES {cuda.COPIES} " in code
+    assert f"#define HELD {cuda.MOST_HELD // 32} " in code
+    assert cuda.MOST_ALONE * 4 == cuda.SCRATCH // cuda.THREADS * 32, "a row of `one` fits into a warp's own"
+
+
+@every_cell
+def test_every_cell_has_an_arrangement(cell: str, peepholes: str) -> None:
+    assert type(cells.load(cell, peepholes)) in cuda.FROM_X
