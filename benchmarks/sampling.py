@@ -1,10 +1,10 @@
-"""Tokens a second on the CPU: windowed as the paper runs it, rolling and progressive, and what one writes with nn.LSTM.
+"""Tokens a second: windowed as the paper runs it, rolling and progressive, and what one writes with nn.LSTM.
 
 Every contestant draws real tokens, in one process, in short blocks that take turns, so that whatever else the machine
 does meets all of them. A figure is the median over blocks, a ratio the median of the ratios of neighbouring blocks.
 On a machine that others use, too, blocks are disturbed, and those of two threads most of all, since each waits for the
 other: beside the median stands the ratio of the best tenth of all blocks, the nearest there is to a quiet machine.
-Writes results/bench/sampling_cpu.json.
+Writes results/bench/sampling_cpu.json, or with --device cuda sampling_ and the GPU's name.
 """
 
 from __future__ import annotations
@@ -23,27 +23,39 @@ from typing import Any
 import numpy as np
 import torch
 
-from unroll import Experiment, Scheme
+from unroll import Experiment, Scheme, drawing, stepping
 from unroll.decoding import Decoding
 from unroll.generation import Stream, generate
 from unroll.model import Model
 
-RECORD = Path(__file__).parent.parent / "results" / "bench" / "sampling_cpu.json"
+RECORDS = Path(__file__).parent.parent / "results" / "bench"
 V, K2, DENSE = 85, 100, 1024
 PROMPT = np.arange(K2) % V
 ENDLESS = 10**9
 BLOCK_S = 0.03  # a block draws for about so long
-STREAMS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
+STREAMS = {"cpu": (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096), "cuda": (1, 4, 16, 64, 256, 1024, 4096)}
+
+# Most streams that each figure of many is taken of.
+MANY = {
+    "cpu": {(128, "progressive"): 4096, (512, "progressive"): 4096, (128, "windowed"): 64, (512, "windowed"): 16},
+    "cuda": {(128, "progressive"): 4096, (512, "progressive"): 4096, (128, "windowed"): 4096, (512, "windowed"): 1024},
+}
 
 torch.set_grad_enabled(False)
 
 
-def model(hidden: int, layers: int) -> Model:
+def model(hidden: int, layers: int, device: str) -> Model:
     """As training starts, which draws nearly uniformly: every token is another."""
     experiment = Experiment(
-        corpus="none", scheme=Scheme(k2=K2), hidden=hidden, layers=layers, dense=DENSE, device="cpu"
+        corpus="none",
+        scheme=Scheme(k2=K2),
+        hidden=hidden,
+        layers=layers,
+        dense=DENSE,
+        device=device,
+        precision="float32",
     )
-    return Model.initial([experiment], [V], torch.device("cpu"), "host")
+    return Model.initial([experiment], [V], torch.device(device), "host" if device == "cpu" else "fused")
 
 
 def ours(of: Model, procedure: str, streams: int = 1) -> Iterator[int]:
@@ -68,7 +80,7 @@ class Usual(torch.nn.Module):
 
 def usual_progressive(of: Usual) -> Iterator[int]:
     """A token at a time, the state handed on."""
-    p, state = of(torch.from_numpy(PROMPT).unsqueeze(0))
+    p, state = of(torch.from_numpy(PROMPT).unsqueeze(0).to(of.out.weight.device))
     while True:
         token = torch.multinomial(p, 1)
         token.item()
@@ -78,7 +90,7 @@ def usual_progressive(of: Usual) -> Iterator[int]:
 
 def usual_windowed(of: Usual) -> Iterator[int]:
     """The last k2 tokens read again for each."""
-    window = torch.from_numpy(PROMPT).unsqueeze(0)
+    window = torch.from_numpy(PROMPT).unsqueeze(0).to(of.out.weight.device)
     while True:
         token = torch.multinomial(of(window)[0], 1)
         token.item()
@@ -86,33 +98,41 @@ def usual_windowed(of: Usual) -> Iterator[int]:
         window = torch.cat((window[:, 1:], token), dim=1)
 
 
-def seconds_a_token(drawing: Iterator[int], steps: int) -> float:
-    """Over one block."""
+def wait() -> None:
+    """Until the GPU has done all it was asked for."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def seconds_a_token(tokens: Iterator[int], steps: int) -> float:
+    """Over one block. A GPU may be ahead of what it was asked for: it catches up before and within each."""
+    wait()
     began = time.perf_counter()
-    tokens = sum(next(drawing) for _ in range(steps))
-    return (time.perf_counter() - began) / tokens
+    drawn = sum(next(tokens) for _ in range(steps))
+    wait()
+    return (time.perf_counter() - began) / drawn
 
 
-def in_turns(contestants: dict[str, Callable[[], Iterator[int]]], blocks: int) -> dict[str, list[float]]:
+def in_turns(contestants: dict[str, Callable[[], Iterator[int]]], blocks: int, device: str) -> dict[str, list[float]]:
     """Seconds a token of each contestant, block by block."""
-    drawing = {name: begin() for name, begin in contestants.items()}
+    streams = {name: begin() for name, begin in contestants.items()}
     steps = {}
-    for name, tokens in drawing.items():
+    for name, tokens in streams.items():
         next(tokens)  # reads the prompt
-        few = 3
+        few = 3 if device == "cpu" else 130  # a GPU comes to its full number of steps at a time only after some
         began = time.perf_counter()
         seconds_a_token(tokens, few)
         steps[name] = max(2, int(BLOCK_S * few / (time.perf_counter() - began)))
-    found: dict[str, list[float]] = {name: [] for name in drawing}
+    found: dict[str, list[float]] = {name: [] for name in streams}
     for _ in range(blocks):
-        for name, tokens in drawing.items():
+        for name, tokens in streams.items():
             found[name].append(seconds_a_token(tokens, steps[name]))
     return found
 
 
-def one_stream(hidden: int, layers: int, blocks: int) -> dict[str, Any]:
+def one_stream(hidden: int, layers: int, blocks: int, device: str) -> dict[str, Any]:
     """All contestants, one stream each."""
-    own, usual = model(hidden, layers), Usual(hidden, layers).eval()
+    own, usual = model(hidden, layers, device), Usual(hidden, layers).eval().to(device)
     found = in_turns(
         {
             "progressive": lambda: ours(own, "progressive"),
@@ -122,6 +142,7 @@ def one_stream(hidden: int, layers: int, blocks: int) -> dict[str, Any]:
             "windowed-naive": lambda: ours(own, "windowed-naive"),
         },
         blocks,
+        device,
     )
 
     def against(name: str, other: str) -> dict[str, float]:
@@ -137,6 +158,7 @@ def one_stream(hidden: int, layers: int, blocks: int) -> dict[str, Any]:
         "us_a_token_best_tenth": {name: round(1e6 * best_tenth(values), 1) for name, values in found.items()},
         "faster_than_nn.LSTM": {name: against(name, f"nn.LSTM {name}") for name in ("progressive", "windowed")},
         "rolling_faster_than_naive": against("windowed", "windowed-naive"),
+        "windowed_to_progressive": against("progressive", "windowed"),
         "blocks_us_a_token": {name: [round(1e6 * v, 1) for v in values] for name, values in found.items()},
     }
 
@@ -146,14 +168,26 @@ def best_tenth(values: list[float]) -> float:
     return sorted(values)[len(values) // 10]
 
 
-def many_streams(hidden: int, procedure: str, most: int) -> dict[str, float]:
+def steps_at_a_time(of: Model, procedure: str, streams: int) -> int:
+    """How many steps a GPU is asked for at once: a figure over any part of them would be one of none or of all."""
+    drawer = stepping.drawer(of, K2, procedure)
+    drawer.begin(streams)
+    return min(drawing.MOST, drawing.TOKENS // streams, drawer.most_steps)
+
+
+def many_streams(hidden: int, procedure: str, most: int, device: str) -> dict[str, float]:
     """Tokens a second, all streams together, by their number."""
-    own, found = model(hidden, 1), {}
-    for streams in [n for n in STREAMS if n <= most]:
-        drawing = ours(own, procedure, streams)
-        next(drawing)
-        steps = max(3, 400 // streams)
-        values = [1 / seconds_a_token(drawing, steps) for _ in range(5)]
+    own, found = model(hidden, 1, device), {}
+    for streams in [n for n in STREAMS[device] if n <= most]:
+        tokens = ours(own, procedure, streams)
+        next(tokens)
+        if device == "cpu":
+            steps = max(3, 400 // streams)
+        else:
+            at_a_time = steps_at_a_time(own, procedure, streams)
+            steps = at_a_time * max(4, 16 // at_a_time)
+            seconds_a_token(tokens, steps)
+        values = [1 / seconds_a_token(tokens, steps) for _ in range(5 if device == "cpu" else 3)]
         found[str(streams)] = round(statistics.median(values), 1)
         print(f"  γ={hidden} {procedure}, {streams} streams: {found[str(streams)]:,.0f} tokens a second", flush=True)
     return found
@@ -164,25 +198,26 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--blocks", type=int, default=30)
     arguments.add_argument("--threads", type=int, nargs="+", default=[torch.get_num_threads()])
+    arguments.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments.add_argument("--out", type=Path, default=None, help="where the record goes, if not to results/bench")
     chosen = arguments.parse_args()
+    device, name = chosen.device, "cpu"
+    if device == "cuda":
+        name = torch.cuda.get_device_name()
     torch.manual_seed(0)
     alone = []
     for threads, hidden, layers in itertools.product(chosen.threads, (128, 512), (1, 2)):
         torch.set_num_threads(threads)
-        alone.append(one_stream(hidden, layers, chosen.blocks))
+        alone.append(one_stream(hidden, layers, chosen.blocks, device))
         shown = {k: v for k, v in alone[-1].items() if not k.startswith("blocks")}
         print(json.dumps(shown, ensure_ascii=False), flush=True)
     many = {
-        f"{procedure} γ={hidden}": many_streams(hidden, procedure, most)
-        for hidden, procedure, most in (
-            (128, "progressive", 4096),
-            (512, "progressive", 4096),
-            (128, "windowed", 64),
-            (512, "windowed", 16),
-        )
+        f"{procedure} γ={hidden}": many_streams(hidden, procedure, most, device)
+        for (hidden, procedure), most in MANY[device].items()
     }
+    where = "the CPU" if device == "cpu" else f"an {name}"
     record = {
-        "what": "seconds and tokens on the CPU, float32, |V| = 85, k2 = 100, LSTM with the paper's peepholes",
+        "what": f"seconds and tokens on {where}, float32, |V| = 85, k2 = 100, LSTM with the paper's peepholes",
         "one_stream": alone,
         "tokens_a_second_by_streams": many,
         "threads": torch.get_num_threads(),
@@ -192,8 +227,9 @@ def main() -> None:
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {platform.system()}",
     }
-    RECORD.parent.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    path = chosen.out or RECORDS / f"sampling_{name.split()[-1].lower()}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
