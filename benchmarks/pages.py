@@ -25,14 +25,25 @@ PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
 FIRST = 12  # launches of a profile that are listed
 
 
-def blocks() -> dict[str, str]:
-    """Every marked part of the page."""
-    bench = RESULTS / "bench"
-    made = {"cpu": cpu(json.loads((bench / CPU).read_text())), "parity": "\n".join(parity.verdict())}
-    made |= {"profiles": "\n\n".join(profile(json.loads((bench / name).read_text())) for name in PROFILES)}
-    if (bench / COMPARISON).exists():
-        made["bench"] = comparison(opened(COMPARISON))
-    return made
+def blocks() -> dict[str, dict[str, str]]:
+    """Every marked part, by page."""
+    return {
+        "performance.md": {
+            "bench": comparison(opened(COMPARISON)),
+            "profiles": "\n\n".join(profile(loaded(name)) for name in PROFILES),
+            "cpu": cpu(loaded(CPU)),
+            "parity": "\n".join(parity.verdict()),
+        },
+        "sampling.md": {
+            f"{place}-{what}": made(loaded(record_of))
+            for place, record_of in (("gpu", "sampling_h200.json"), ("cpu", "sampling_cpu.json"))
+            for what, made in (("stream", one_stream), ("streams", many_streams))
+        },
+    }
+
+
+def loaded(name: str) -> Any:
+    return json.loads((RESULTS / "bench" / name).read_text())
 
 
 def opened(name: str) -> Record:
@@ -123,13 +134,39 @@ def cpu(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def one_stream(found: Mapping[str, Any]) -> str:
+    """µs a token."""
+    ways = ("progressive", "windowed", "windowed-naive", "nn.LSTM progressive", "nn.LSTM windowed")
+    names = ("progressive", "windowed", "windowed, k2 read again", "nn.LSTM, progressive", "nn.LSTM, windowed")
+    lines = ["| | " + " | ".join(names) + " | windowed : progressive |", "|---" * (len(names) + 2) + "|"]
+    most = max(case["threads"] for case in found["one_stream"])
+    for case in found["one_stream"]:
+        if case["threads"] == most:
+            us = case["us_a_token"]
+            ratio = us["windowed"] / us["progressive"]
+            cells = (f"{us[way]:,.1f}" if us[way] < 100 else f"{us[way]:,.0f}" for way in ways)
+            lines.append(f"| r={case['layers']} γ={case['hidden']} | " + " | ".join(cells) + f" | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def many_streams(found: Mapping[str, Any]) -> str:
+    """Tokens a second."""
+    by = found["tokens_a_second_by_streams"]
+    counts = sorted({int(count) for line in by.values() for count in line})
+    lines = ["| streams | " + " | ".join(f"{count:,}" for count in counts) + " |", "|---" * (len(counts) + 1) + "|"]
+    for name, line in by.items():
+        cells = (f"{line[str(count)]:,.0f}" if str(count) in line else "–" for count in counts)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Write the page and its pictures."""
-    page = DOCS / "performance.md"
-    page.write_text(fill(page.read_text("utf-8"), blocks()), "utf-8")
+    """Write the pages and their pictures."""
+    for name, made in blocks().items():
+        page = DOCS / name
+        page.write_text(fill(page.read_text("utf-8"), made), "utf-8")
     for name, source in (("bench", COMPARISON), ("scaling", SCALING)):
-        if (RESULTS / "bench" / source).exists():
-            picture.save(opened(source), DOCS / f"{name}.png")
+        picture.save(opened(source), DOCS / f"{name}.png")
     parity.draw(DOCS / "parity.png")
 
 
