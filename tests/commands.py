@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -25,11 +26,14 @@ class Result(NamedTuple):
 def unroll(*arguments: object) -> Result:
     """Run `unroll …`; a traceback is an error of the test."""
     out, err, code = io.StringIO(), io.StringIO(), 0
+    before = signal.getsignal(signal.SIGPIPE)  # which a command may change for its own process, and this one is not
     with patch.object(sys, "argv", ["unroll", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
         try:
             main()
         except SystemExit as exit_:
             code = exit_.code if isinstance(exit_.code, int) else int(bool(exit_.code))
+        finally:
+            signal.signal(signal.SIGPIPE, before)
     return Result(code, out.getvalue(), err.getvalue())
 
 

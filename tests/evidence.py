@@ -34,7 +34,7 @@ def source_hashes() -> dict[str, str]:
     cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
     hashes = {}
     for name in plugins.names("unroll.kernels"):
-        if name == "host":  # made for the CPU
+        if name in ("host", "compiled"):  # made for the CPU
             continue
         own = folder / f"{name.replace('-', '_')}.py"
         code = own.with_suffix(".cu")

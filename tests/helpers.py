@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,17 @@ def _variants(cell: str) -> list[tuple[str, str]]:
 
 CELL_VARIANTS = [variant for cell in plugins.names("unroll.cells") for variant in _variants(cell)]
 every_cell = pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """torch with so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def on_the_cpu(kernel: str, cell: str, peepholes: str) -> bool:

@@ -87,7 +87,9 @@ def test_the_plan_is_printed_and_nothing_written(corpus: Path, tmp_path: Path, s
     result = unroll("sweep", corpus, *TINY, "--scheme", "1,2,3", "--seeds", 3, "--plan", "--out", tmp_path / "out")
     assert result.code == 0
     assert "9 experiments, 6 trainings" in result.out
-    assert re.search(r"fleet 1: .* cpu, kernel host, float32, about \d+ MB \(ms a run-batch: .*of training", result.out)
+    assert re.search(
+        r"fleet 1: .* cpu, kernel compiled, float32, about \d+ MB \(ms a run-batch: .*of training", result.out
+    )
     assert result.out.count("markov-multi-loss") == 3
     assert not (tmp_path / "out").exists()
     stands = unroll("sweep", "--resume", swept, "--plan", "--json")

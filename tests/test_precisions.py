@@ -36,7 +36,7 @@ def test_a_kernel_that_the_device_lacks_is_refused_in_its_own_words(tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("cell", "expected"), [("lstm", "host"), ("gru", "stacked"), ("rnn", "stacked")])
+@pytest.mark.parametrize(("cell", "expected"), [("lstm", "compiled"), ("gru", "stacked"), ("rnn", "stacked")])
 def test_auto_is_the_fastest_kernel_that_knows_the_cell(cell: str, expected: str) -> None:
     assert devices.resolve(tiny(cell=cell)).kernel == expected
     assert kernels.choose(devices.outline(tiny(cell=cell)), CPU) == expected

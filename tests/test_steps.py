@@ -175,18 +175,15 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
 
 def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
     """What reaches the optimiser, by parameter; and let its count start at 1, as it does in the transcription."""
-    first, inner, seen = learner.count, learner.optimiser, {}
-    names = itertools.cycle(learner.model.parameters)
+    first, inner, seen = learner.count, learner._update, {}
 
-    class Watched:
-        MOMENTS = inner.MOMENTS
+    def update(gradients, alive_M):
+        seen.update({name: gradient.clone() for name, gradient in gradients.items()})
+        learner.count -= first
+        inner(gradients, alive_M)
+        learner.count += first
 
-        @staticmethod
-        def update(gradient, moments, rate, count):
-            seen[next(names)] = gradient
-            return inner.update(gradient, moments, rate, count - first)
-
-    learner.optimiser = Watched
+    learner._update = update
     return seen
 
 

@@ -2,24 +2,26 @@
 
 Dense layer, leaky ReLU, dense layer to the vocabulary, softmax: nearly all of it is six large products. A product of
 thousands of rows works through more memory than the caches hold, so rows go through all layers a chunk at a time. And
-a chunk is one batch of smaller products, one a thread, since threads that share a product wait for each other.
+each thread has rows of its own, since threads that share a product wait for each other.
 
-Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, R rows of a part, H hidden, D dense,
+Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, R rows of a chunk, H hidden, D dense,
 V vocabulary.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from unroll import parts
 from unroll.spare import Spare
 
 LEAK = 0.01
-ROWS = 160  # of a part, so that its dense activations (0.7 MB at D = 1024) and its weights share a core's cache
+ROWS = 160  # of a chunk, so that its dense activations (0.7 MB at D = 1024) and its weights share a core's cache
 
 
 _spare = Spare()
@@ -32,25 +34,27 @@ def nll(h_MNH: Tensor, dense_W: Tensor, dense_b: Tensor, out_W: Tensor, out_b: T
 
 
 class _Nll(torch.autograd.Function):
-    """The runs one after the other: a run's numbers are the same alone and in a fleet."""
+    """Each run's rows in parts, one a thread: a run's numbers are the same alone and in a fleet."""
 
     @staticmethod
     def forward(
         ctx: Any, h_MNH: Tensor, dense_W: Tensor, dense_b: Tensor, out_W: Tensor, out_b: Tensor, targets_MN: Tensor
     ) -> Tensor:
         nll_MN = torch.empty_like(targets_MN, dtype=h_MNH.dtype)
-        ctx.held = []
-        for m in range(len(h_MNH)):
-            for rows, parts in _chunks(h_MNH.shape[1]):
-                h = h_MNH[m, rows].unflatten(0, (parts, -1))
-                W, O = (w[m].expand(parts, -1, -1) for w in (dense_W, out_W))
-                x_PRD = _spare.take((*h.shape[:2], W.shape[2]), h.dtype)
-                torch.baddbmm(dense_b[m], h, W, out=x_PRD)
-                torch.nn.functional.leaky_relu_(x_PRD, LEAK)
-                log_p_PRV = torch.log_softmax(torch.baddbmm(out_b[m], x_PRD, O), -1)
-                chosen = log_p_PRV.gather(-1, targets_MN[m, rows].reshape(parts, -1, 1))
+        chunks = _chunks(h_MNH.shape[1])
+        held = [[_take(own, dense_W, out_W) for own in chunks] for _ in h_MNH]
+
+        def some(m: int, part: int) -> None:
+            for rows, (x_RD, log_p_RV) in zip(chunks[part], held[m][part], strict=True):
+                torch.addmm(dense_b[m], h_MNH[m, rows], dense_W[m], out=x_RD)
+                torch.nn.functional.leaky_relu_(x_RD, LEAK)
+                logits_RV = torch.addmm(out_b[m], x_RD, out_W[m])
+                torch.log_softmax(logits_RV, -1, out=log_p_RV)
+                chosen = log_p_RV.gather(-1, targets_MN[m, rows].unsqueeze(-1))
                 torch.neg(chosen.flatten(), out=nll_MN[m, rows])
-                ctx.held.append((x_PRD, log_p_PRV))
+
+        parts.each_of(len(h_MNH), len(chunks), some)
+        ctx.held = held
         ctx.save_for_backward(h_MNH, dense_W, out_W, targets_MN)
         return nll_MN
 
@@ -58,42 +62,51 @@ class _Nll(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_nll_MN: Tensor) -> tuple[Tensor | None, ...]:
         h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
-        held, ctx.held = iter(ctx.held), ()  # the gradients take the place of what was held
+        held, ctx.held = ctx.held, ()  # the gradients take the place of what was held
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
+        chunks = _chunks(N)
+        P = len(chunks)
         d_h = torch.empty(M, N, H, dtype=h_MNH.dtype)
-        d_dense_W, d_out_W = torch.empty_like(dense_W), torch.empty_like(out_W)
-        d_dense_b, d_out_b = dense_W.new_zeros(M, D), out_W.new_zeros(M, V)
+        # Each part adds up its own share of the weights' gradients.
+        d_W_MPHD, d_O_MPDV = dense_W.new_empty(M, P, H, D), out_W.new_empty(M, P, D, V)
+        d_dense_b_MPD, d_out_b_MPV = dense_W.new_zeros(M, P, D), out_W.new_zeros(M, P, V)
         minus_one = h_MNH.new_full((), -1)
-        for m in range(M):
-            chunks = _chunks(N)
-            most = max(parts for _, parts in chunks)
-            W_back, O_back = dense_W[m].t().contiguous(), out_W[m].t().contiguous()
-            # Each part adds up its own share of the weights' gradients.
-            d_W_PHD, d_O_PDV = dense_W.new_zeros(most, H, D), out_W.new_zeros(most, D, V)
-            for rows, parts in chunks:
-                x_PRD, d_logits = next(held)
-                targets, d_nll = (v[m, rows].reshape(parts, -1, 1) for v in (targets_MN, d_nll_MN))
+        W_back, O_back = dense_W.transpose(1, 2), out_W.transpose(1, 2)
+
+        def some(m: int, part: int) -> None:
+            d_W, d_O, begun = d_W_MPHD[m, part], d_O_MPDV[m, part], 0.0
+            for rows, (x_RD, d_logits) in zip(chunks[part], held[m][part], strict=True):
+                targets, d_nll = (v[m, rows].unsqueeze(-1) for v in (targets_MN, d_nll_MN))
                 # (softmax − one-hot) · d_nll
                 d_logits.exp_().scatter_add_(-1, targets, minus_one.expand_as(targets)).mul_(d_nll)
-                d_out_b[m] += d_logits.sum((0, 1))
-                d_O_PDV[:parts].baddbmm_(x_PRD.transpose(1, 2), d_logits)
-                d_x = _spare.take(tuple(x_PRD.shape), x_PRD.dtype)
-                torch.bmm(d_logits, O_back.expand(parts, -1, -1), out=d_x)
-                torch.ops.aten.leaky_relu_backward.grad_input(d_x, x_PRD, LEAK, True, grad_input=d_x)
-                d_dense_b[m] += d_x.sum((0, 1))
-                h = h_MNH[m, rows].unflatten(0, (parts, -1))
-                d_W_PHD[:parts].baddbmm_(h.transpose(1, 2), d_x)
-                torch.bmm(d_x, W_back.expand(parts, -1, -1), out=d_h[m, rows].unflatten(0, (parts, -1)))
-                _spare.give(x_PRD, d_x)
-            torch.sum(d_W_PHD, 0, out=d_dense_W[m])
-            torch.sum(d_O_PDV, 0, out=d_out_W[m])
-        return d_h, d_dense_W, d_dense_b, d_out_W, d_out_b, None
+                d_out_b_MPV[m, part] += d_logits.sum(0)
+                torch.addmm(d_O, x_RD.t(), d_logits, beta=begun, out=d_O)
+                d_x = d_logits @ O_back[m]
+                torch.ops.aten.leaky_relu_backward.grad_input(d_x, x_RD, LEAK, True, grad_input=d_x)
+                d_dense_b_MPD[m, part] += d_x.sum(0)
+                torch.addmm(d_W, h_MNH[m, rows].t(), d_x, beta=begun, out=d_W)
+                torch.mm(d_x, W_back[m], out=d_h[m, rows])
+                begun = 1.0
+
+        parts.each_of(M, P, some)
+        for own in (chunk for run in held for part in run for chunk in part):
+            _spare.give(*own)
+        found = (x[:, 0] if P == 1 else x.sum(1) for x in (d_W_MPHD, d_dense_b_MPD, d_O_MPDV, d_out_b_MPV))
+        return d_h, *found, None
 
 
-def _chunks(N: int) -> list[tuple[slice, int]]:
-    """Which rows go together, and in how many equal parts."""
-    threads = torch.get_num_threads()
-    size = threads * ROWS
-    chunks = [slice(start, min(start + size, N)) for start in range(0, N, size)]
-    return [(rows, threads if (rows.stop - rows.start) % threads == 0 else 1) for rows in chunks]
+def _take(chunks: list[slice], dense_W: Tensor, out_W: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Room for the dense activations and the log-probabilities of some chunks."""
+    columns = dense_W.shape[2], out_W.shape[2]
+    sizes = [own.stop - own.start for own in chunks]
+    return [(_spare.take((n, columns[0]), dense_W.dtype), _spare.take((n, columns[1]), dense_W.dtype)) for n in sizes]
+
+
+def _chunks(N: int) -> list[list[slice]]:
+    """Each part's rows, in chunks that go through all layers together."""
+    found = []
+    for own in parts.divided(N, min(N, parts.count())):
+        bounds = [*range(own.start, own.stop, ROWS), own.stop]
+        found.append([slice(start, stop) for start, stop in pairwise(bounds)])
+    return found

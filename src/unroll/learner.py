@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unroll import optimisers, precisions
+from unroll import optimisers, parts, precisions
 from unroll.batches import Batch, Batches
 from unroll.corpus import Corpus
 from unroll.experiment import Experiment
 from unroll.model import Model
+from unroll.optimisers._compiled import Compiled
 from unroll.optimisers._fused import Fused
 from unroll.recording import Recorded
 
@@ -65,6 +66,7 @@ class Learner:
         self._recorded: Recorded | None = None
         fuses = device.type == "cuda" and self.model.dtype == torch.float32
         self._fused = Fused(self.optimiser) if fuses else None
+        self._compiled = Compiled(self.optimiser) if kernel == "compiled" else None
 
         def per_run(values: Sequence[object], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
@@ -85,8 +87,9 @@ class Learner:
     def step(self) -> None:
         """Train on one batch: on a GPU as a replay of one recorded step, elsewhere as it stands here."""
         if self.model.device.type != "cuda":
-            self._number.fill_(self.count)
-            self._advance(self.batches[self.count])
+            with parts.single():
+                self._number.fill_(self.count)
+                self._advance(self.batches[self.count])
         else:
             if self._recorded is None:
                 self._recorded = Recorded(self._advance, self.changing(), self.batches, self._number, self.count)
@@ -132,19 +135,43 @@ class Learner:
             tensors = [(parameters[name].detach(), gradient, moments[name]) for name, gradient in gradients.items()]
             self._fused.update(tensors, self.learning_rate_M, alive_M, self._number)
             return
+        if self._compiled:
+            tensors = [(parameters[name], gradient, moments[name]) for name, gradient in gradients.items()]
+            self._compiled.update(tensors, self.learning_rate_M, alive_M, self.count + 1)
+            return
         on_host = self.model.device.type == "cpu"
         count = self.count + 1 if on_host else (self._number + 1).double()
         all_alive = on_host and bool(alive_M.all())  # elsewhere, asking would make the host wait
+        if not on_host:
+            for name, gradient in gradients.items():
+                self._change(parameters[name], gradient, moments[name], alive_M, count, False)
+            return
+        # A piece at a time, so that what the optimiser computes in between stays in the cache.
+        pieces = []
         for name, gradient in gradients.items():
-            rate, alive = _like(self.learning_rate_M, gradient), _like(alive_M, gradient)
-            # On the CPU a piece at a time, so that what the optimiser computes in between stays in the cache.
-            rows = max(1, PIECE // (gradient.numel() // gradient.shape[1])) if on_host else gradient.shape[1]
-            pieces = (x.split(rows, 1) for x in (parameters[name], gradient, *moments[name]))
-            for parameter, g, *old in zip(*pieces, strict=True):
-                amount, new = self.optimiser.update(g, tuple(old), rate, count)
-                parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
-                for o, n in zip(old, new, strict=True):
-                    o.copy_(n if all_alive else torch.where(alive, n, o))
+            rows = max(1, PIECE // (gradient.numel() // gradient.shape[1]))
+            pieces += list(zip(*(x.split(rows, 1) for x in (parameters[name], gradient, *moments[name])), strict=True))
+
+        def some(part: int) -> None:
+            for parameter, gradient, *old in pieces[part :: parts.count()]:
+                self._change(parameter, gradient, tuple(old), alive_M, count, all_alive)
+
+        parts.each(parts.count(), some)
+
+    def _change(
+        self,
+        parameter: Tensor,
+        gradient: Tensor,
+        old: tuple[Tensor, ...],
+        alive_M: Tensor,
+        count: int | Tensor,
+        all_alive: bool,
+    ) -> None:
+        rate, alive = _like(self.learning_rate_M, gradient), _like(alive_M, gradient)
+        amount, new = self.optimiser.update(gradient, old, rate, count)
+        parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
+        for o, n in zip(old, new, strict=True):
+            o.copy_(n if all_alive else torch.where(alive, n, o))
 
     def changing(self) -> list[Tensor]:
         """Every tensor that a step changes."""

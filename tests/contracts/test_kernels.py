@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from helpers import CELL_VARIANTS, CPU, KNOWN, check_close, random_ids, random_tensor
+from helpers import CELL_VARIANTS, CPU, KNOWN, check_close, random_ids, random_tensor, torch_threads
 
 from unroll import cells, kernels
 from unroll.kernels import Layer, Network, States
@@ -118,17 +118,19 @@ def test_a_text_run_in_two_pieces_with_the_state_between_equals_one_pass(
     check_close(rest, whole[:, cut:], 1e-12)
 
 
+@pytest.mark.parametrize("kernel", ["compiled", "host"])
 @pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
-def test_the_host_kernel_equals_the_reference_with_its_rows_divided_among_threads(
-    peepholes: str, monkeypatch: pytest.MonkeyPatch
+def test_a_cpu_kernel_equals_the_reference_with_its_rows_divided_among_threads(
+    kernel: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "B", 6)
     for threads, M in itertools.product((2, 3, 4), (1, 2)):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        check_equal("host", network(cells.load("lstm", peepholes), 2, M, 0.5), M, 7)
+        with torch_threads(threads):
+            check_equal(kernel, network(cells.load("lstm", peepholes), 2, M, 0.5), M, 7)
 
 
-def test_a_host_kernels_batch_is_not_disturbed_by_another_before_its_backward_pass() -> None:
+@pytest.mark.parametrize("kernel", ["compiled", "host"])
+def test_a_cpu_kernels_batch_is_not_disturbed_by_another_before_its_backward_pass(kernel: str) -> None:
     """Buffers are used again, so two forward passes in a row must not share them."""
     net = network(cells.load("lstm", "paper"), 2, 1, UNCLIPPED)
     first = tuple(tuple(random_tensor(1, B, H, seed=n) for n in range(2)) for _ in net.layers)
@@ -136,7 +138,7 @@ def test_a_host_kernels_batch_is_not_disturbed_by_another_before_its_backward_pa
 
     def forward(seed: int) -> torch.Tensor:
         ids = random_ids(1, 7, B, symbols=V, seed=seed)
-        return kernels.load("host").run(net, ids, first, torch.tensor([1]))[0].sum()
+        return kernels.load(kernel).run(net, ids, first, torch.tensor([1]))[0].sum()
 
     alone = torch.autograd.grad(forward(0), weights)
     one, other = forward(0), forward(1)
@@ -145,12 +147,13 @@ def test_a_host_kernels_batch_is_not_disturbed_by_another_before_its_backward_pa
         assert torch.equal(got, expected)
 
 
-def test_the_general_kernels_know_every_cell_and_the_host_kernel_every_lstm() -> None:
+def test_the_general_kernels_know_every_cell_and_those_of_the_cpu_every_lstm() -> None:
     for kernel in ("reference", "stacked"):
         assert {known[1:] for known in KNOWN if known[0] == kernel} == set(CELL_VARIANTS)
-    assert {known[2] for known in KNOWN if known[:2] == ("host", "lstm")} == {"paper", "lasagne", "off"}
+    for kernel in ("compiled", "host"):
+        assert {known[2] for known in KNOWN if known[:2] == (kernel, "lstm")} == {"paper", "lasagne", "off"}
 
 
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(Exception, match=r"fused, host, persistent, reference, stacked.*Did you mean stacked"):
+    with pytest.raises(Exception, match=r"compiled, fused, host, persistent, reference, stacked.*Did you mean stacked"):
         kernels.load("stackd")

@@ -11,6 +11,7 @@ from helpers import CPU, check_close, check_identical, every_plugin, random_tens
 
 from unroll import optimisers
 from unroll.learner import Learner
+from unroll.optimisers._compiled import Compiled
 
 M, SHAPE, STEPS = 3, (4, 5), 7
 RATES = np.array([0.001, 0.01, 0.1])
@@ -121,3 +122,24 @@ def test_a_diverged_run_is_frozen_as_before_the_bad_update(name: str) -> None:
     for key in before:
         if key not in ("out.b", "progress.stopped"):
             assert torch.equal(after[key], before[key]), key
+
+
+@every_plugin("optimisers")
+def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(name: str) -> None:
+    optimiser, rates = optimisers.load(name), torch.from_numpy(RATES)
+    shape = (M, 7, 11)  # not a whole number of vectors
+    place = random_tensor(*shape, seed=1)
+    moments = tuple(torch.zeros_like(place) for _ in optimiser.MOMENTS)
+    expected, plain = place.clone(), tuple(m.clone() for m in moments)
+    frozen = place[1].clone()
+    for count in range(1, STEPS):
+        gradient = random_tensor(*shape, seed=10 + count)
+        Compiled(optimiser).update([(place, gradient, moments)], rates, torch.tensor([True, False, True]), count)
+        amount, plain = optimiser.update(gradient, plain, rates.view(-1, 1, 1), count)
+        expected -= amount
+    assert torch.equal(place[1], frozen)
+    assert all((m[1] == 0).all() for m in moments)
+    for m in (0, 2):
+        check_close(place[m], expected[m], 1e-12)
+        for own, other in zip(moments, plain, strict=True):
+            check_close(own[m], other[m], 1e-12)

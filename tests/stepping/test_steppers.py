@@ -10,7 +10,7 @@ from helpers import every_cell, random_model, tiny
 from unroll import cells, stepping
 from unroll.cells import lstm
 from unroll.model import Model
-from unroll.stepping import host, plain
+from unroll.stepping import compiled, host, plain
 from unroll.stepping.host import STEPPERS
 
 K2, V = 6, 7
@@ -28,8 +28,9 @@ def softmax(logits_BV: np.ndarray) -> np.ndarray:
 
 
 def pair(model: Model, procedure: str, rows: int) -> tuple[stepping.Stepper, stepping.Stepper]:
+    backend = compiled if compiled.supports(model, procedure) else host
     both = stepping.prepare(model, K2, procedure, rows), plain.Rows(model, K2, procedure)
-    assert type(both[0]) is STEPPERS[procedure]
+    assert type(both[0]) is backend.STEPPERS[procedure]
     for stepper in both:
         stepper.begin(rows)
     return both

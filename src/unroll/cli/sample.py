@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.cli.options import option
-from unroll.cli.screen import print_json, say, visible, warn
+from unroll.cli.screen import end_with_the_reader, print_json, say, visible, warn
 from unroll.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,8 +78,7 @@ def sample(
     )
     requested(loaded, settings, problems + unread)
     _tell(loaded, sample, side_by_side)
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` has seen enough: end as other commands do
+    end_with_the_reader()
     if side_by_side:
         columns.show(loaded, settings, json)
     elif json or out or beams is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from itertools import chain
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from unroll.cli import score_text
 from unroll.cli.estimate import foretell
 from unroll.cli.score_text import Scoring
-from unroll.cli.screen import say, warn
+from unroll.cli.screen import end_with_the_reader, say, warn
 from unroll.errors import ConfigurationError
 
 PAGES = (".html", ".htm")
@@ -71,8 +70,7 @@ def score(
         )
     what, total = f"{scoring.procedure}: {len(scoring.ids):,} tokens", len(scoring.ids)
     foretell(what, scoring.procedure, total, loaded.experiment.scheme.k2, scoring.rehearse)
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` has seen enough: end as other commands do
+    end_with_the_reader()
     if out is not None:
         _write(scoring, out, page, tokens)
     elif json:

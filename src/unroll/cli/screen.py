@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -24,6 +25,12 @@ def warn(message: str) -> None:
 def print_json(content: Any) -> None:
     """One object and nothing else."""
     typer.echo(json.dumps(finite(content)))
+
+
+def end_with_the_reader() -> None:
+    """Let `| head`, when it has seen enough, end this process as it ends other commands."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def visible(text: str) -> str:

@@ -4,6 +4,8 @@
     update(gradient, moments, learning_rate, count)       -> the amount to subtract, and the moments after
 
     CUDA, CUDA_BEFORE                                     the same in CUDA C++: see update.cu
+    factors(count), written(code, g, moments, rate, …)    the same as machine code: what depends on the count alone,
+                                                          and the rest; see `machine_code.py`
 
 `count` is the number of this update, from 1; a float64 tensor where a step is recorded. Everything carries the run axis
 M; `learning_rate` is [M, 1, …].
@@ -11,11 +13,13 @@ M; `learning_rate` is [M, 1, …].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from torch import Tensor
 
 from unroll import plugins
+from unroll.machine_code import Code, Value
 
 
 class Optimiser(Protocol):
@@ -28,6 +32,12 @@ class Optimiser(Protocol):
     def update(
         self, gradient: Tensor, moments: tuple[Tensor, ...], learning_rate: Tensor, count: int | Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
+
+    def factors(self, count: int) -> tuple[float, ...]: ...
+
+    def written(
+        self, code: Code, g: Value, moments: Sequence[Value], rate: Value, *factors: Value
+    ) -> tuple[Value, tuple[Value, ...]]: ...
 
 
 def load(name: str) -> Optimiser:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor
+
+from unroll.machine_code import Code, Value
 
 MOMENTS = ("m", "v")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -20,6 +23,21 @@ def update(
     # The corrections of the bias as factors: dividing every element is slow.
     root = (v * (1 / (1 - BETA2**count))).sqrt_()
     return (m * (learning_rate / (1 - BETA1**count))).div_(root.add_(EPSILON)), (m, v)
+
+
+def factors(count: int) -> tuple[float, float]:
+    """The corrections of the bias."""
+    return 1 / (1 - BETA1**count), 1 / (1 - BETA2**count)
+
+
+def written(
+    code: Code, g: Value, moments: Sequence[Value], rate: Value, of_m: Value, of_v: Value
+) -> tuple[Value, tuple[Value, Value]]:
+    """One step, as machine code."""
+    m, v = moments
+    m = code.fma(g - m, code.constant(1 - BETA1), m)
+    v = code.fma(g * g, code.constant(1 - BETA2), v * BETA2)
+    return m * (rate * of_m) / (code.sqrt(v * of_v) + EPSILON), (m, v)
 
 
 # The same for the fused update on a GPU: once a block of threads, then for each gradient g.

@@ -7,8 +7,8 @@
     take(rows)       row b goes on from where row rows[b] stood: to drop rows, to move them, to copy them
 
 What a row predicts depends on what it has read and on nothing else, to the last bit: not on the other rows, not on how
-many there are, not on its place among them. `host` keeps that promise with tiles (see `tiles.py`), `plain` by doing one
-row at a time, `cuda` by adding up every product in one fixed order.
+many there are, not on its place among them. `compiled` and `cuda` keep that promise by adding up every row in one
+order, `host` with tiles (see `tiles.py`), `plain` by doing one row at a time.
 
 A GPU's rows also draw by themselves, many tokens between two looks of the host (a `Drawer`):
 
@@ -103,8 +103,10 @@ def most_rows(model: Model, k2: int, procedure: str) -> int:
 
 def prepare(model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
     """The fastest stepper there is for a model of one run, for up to so many rows."""
-    from unroll.stepping import cuda, host, plain
+    from unroll.stepping import compiled, cuda, host, plain
 
+    if compiled.supports(model, procedure):
+        return compiled.prepare(model, k2, procedure, capacity)
     if host.supports(model, procedure):
         return host.prepare(model, k2, procedure, capacity)
     if cuda.supports(model, procedure):

@@ -1,0 +1,181 @@
+"""What compiled code computes with: products of matrices, tanh and the sigmoid, in vectors.
+
+A product adds up its terms in one order, from the first to the last, each rounded once: a row's result depends on that
+row alone, not on how many there are or which thread does it. The right-hand matrix is packed: cut into panels of a
+few vectors' width, each of which lies in memory as it is read.
+
+Shapes: R rows, K terms, N columns, Q panels, W columns of a panel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from unroll.machine_code import VECTORS, Code, Value, Variable, vector_bytes
+
+ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
+BLOCK = 256  # terms of a transposed product
+LOG2_E = 1 / math.log(2)
+
+
+def panel(dtype: torch.dtype) -> int:
+    """The width of a panel."""
+    return VECTORS * vector_bytes() // dtype.itemsize
+
+
+def padded(n: int, dtype: torch.dtype) -> int:
+    """n columns, rounded up to whole panels."""
+    return -(-n // panel(dtype)) * panel(dtype)
+
+
+def packed(W_KN: Tensor) -> Tensor:
+    """Matrices [.., K, N] whose columns are whole panels, as products read them: [.., Q, K, W]."""
+    panels: Tensor = W_KN.unflatten(-1, (-1, panel(W_KN.dtype)))
+    return panels.transpose(-3, -2).contiguous()
+
+
+def grown(x: Tensor, axis: int, n: int, value: float = 0.0) -> Tensor:
+    """Padded along an axis, to n."""
+    missing = n - x.shape[axis]
+    return pad(x, (0, 0) * (x.dim() - 1 - axis) + (0, missing), value=value) if missing else x
+
+
+def start(x_M: Tensor, m: int) -> int:
+    """The address where a run's own begins."""
+    return int(x_M.data_ptr()) + m * x_M.stride(0) * x_M.element_size() if x_M.numel() else 0
+
+
+def add_product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
+    """out[R, N] += x[R, K]·W, W packed; rows follow each other directly in both."""
+    with code.loop(N // code.panel) as q:
+        W_q, out_q = code.at(W, q * K * code.panel), code.at(out, q * code.panel)
+
+        def some(first: Value, count: int, W_q: Value = W_q, out_q: Value = out_q, fetch: Value | None = None) -> None:
+            x_rows = [code.at(x, (first + row) * K) for row in range(count)]
+            _tile(code, code.at(out_q, first * N), N, [(x_row, None) for x_row in x_rows], W_q, K, fetch)
+
+        # While the first tiles are multiplied, the next panel comes nearer, a quarter with each.
+        fetching = (rows // ROWS).at_most_number(4)
+        with code.loop(fetching) as n:
+            some(n * ROWS, ROWS, fetch=code.at(W_q, (K + n * (K // 4)) * code.panel))
+        with code.loop(rows // ROWS - fetching) as n:
+            some((fetching + n) * ROWS, ROWS)
+        whole = rows - rows % ROWS
+        with code.loop((rows % ROWS) // 4):
+            some(whole, 4)
+        whole = rows - rows % 4
+        with code.loop(rows % 4) as n:
+            some(whole + n, 1)
+
+
+def add_transposed_product(
+    code: Code, out: Value, x: Value, y: Value, terms: Value, K: Value, N: Value, first: Value, columns: Value
+) -> None:
+    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is a multiple of ROWS, R at most BLOCK.
+
+    Each panel of y is copied first: rows that are a power of two apart would drive each other out of the cache.
+    """
+    copied = code.scratch(BLOCK * code.panel)
+    with code.loop(columns // code.panel) as q:
+        column = first + q * code.panel
+        with code.loop(terms) as r:
+            for v in range(VECTORS):
+                value = code.load(code.at(y, r * N + column + v * code.lanes))
+                code.store(value, code.at(copied, r * code.panel + v * code.lanes))
+        with code.loop(K // ROWS) as n:
+            x_rows = [(code.at(x, n * ROWS + row), K) for row in range(ROWS)]
+            _tile(code, code.at(out, n * ROWS * N + column), N, x_rows, copied, terms)
+
+
+def _tile(
+    code: Code,
+    out: Value,
+    N: Value,  # from one row of `out` to the next
+    x_rows: Sequence[tuple[Value, Value | None]],  # where each begins, and how far apart its terms are
+    W: Value,  # one panel
+    K: Value,
+    fetch: Value | None = None,
+) -> None:
+    """A few rows of one panel, their sums in registers."""
+    places = [[code.at(out, N * row + v * code.lanes) for v in range(VECTORS)] for row in range(len(x_rows))]
+    sums = [[Variable(code, code.load(place)) for place in row] for row in places]
+    with code.loop(K) as k:
+        if fetch is not None:
+            code.fetch(code.at(fetch, k * (code.panel // 4)))
+        columns = [code.load(code.at(W, k * code.panel + v * code.lanes)) for v in range(VECTORS)]
+        for (x_row, apart), row in zip(x_rows, sums, strict=True):
+            factor = code.load_spread(code.at(x_row, k if apart is None else k * apart))
+            for sum_, column in zip(row, columns, strict=True):
+                sum_.set(code.fma(factor, column, sum_.get()))
+    for places_row, row in zip(places, sums, strict=True):
+        for place, sum_ in zip(places_row, row, strict=True):
+            code.store(sum_.get(), place)
+
+
+def fill(code: Code, out: Value, rows: Value, N: Value, row: Value | None = None) -> None:
+    """out[R, N]: this row in every place, or 0."""
+    with code.loop(rows) as r, code.loop(N // code.lanes) as v:
+        j = v * code.lanes
+        code.store(code.constant(0.0) if row is None else code.load(code.at(row, j)), code.at(out, r * N + j))
+
+
+def _power(code: Code, x: Value) -> tuple[Value, Value]:
+    """eˣ as s·(1 + p), s a power of two: (s, p)."""
+    mantissa, bias = (23, 127) if code.bits == 32 else (52, 1023)
+    # To add and subtract 1.5·2^mantissa rounds to a whole number, which then stands in the sum's low bits.
+    large = code.constant(1.5 * 2.0**mantissa)
+    rounding = code.fma(x, code.constant(LOG2_E), large)
+    whole = rounding - large
+    # ln 2 in two pieces, the first so short that its multiples are exact.
+    digits = 2.0 ** (12 if code.bits == 32 else 32)
+    short = math.floor(math.log(2) * digits) / digits
+    rest = code.fma(whole, code.constant(-short), x)
+    rest = code.fma(whole, code.constant(-(math.log(2) - short)), rest)
+    degree = 7 if code.bits == 32 else 13
+    p = code.constant(1 / math.factorial(degree))
+    for n in range(degree - 1, 0, -1):
+        p = code.fma(p, rest, code.constant(1 / math.factorial(n)))
+    exponent = code.shifted(code.bits_of(rounding) + bias, mantissa)
+    return code.from_bits(exponent), p * rest
+
+
+def exp(code: Code, x: Value) -> Value:
+    """eˣ of numbers that are not above 0; exactly 0 where it is too small."""
+    least = code.constant(-87.0 if code.bits == 32 else -708.0)
+    s, p = _power(code, x.at_least(least))
+    return code.fma(s, p, s).where_below(x, least, code.constant(0.0))
+
+
+Fraction = tuple[Value, Value]  # numerator and denominator; the denominator is at least 1
+
+
+def sigmoid(code: Code, x: Value) -> Fraction:
+    """1 / (1 + e⁻ˣ). Beyond bounds where it is 0 but for 10⁻¹², e⁻ˣ grows no further: see `quotients`."""
+    most = code.constant(28.0 if code.bits == 32 else 230.0)
+    one, minus = code.constant(1.0), code.constant(0.0) - x
+    s, p = _power(code, minus.at_most(most).at_least(code.constant(0.0) - most))
+    return one, one + code.fma(s, p, s)
+
+
+def tanh(code: Code, x: Value) -> Fraction:
+    """(e²ˣ − 1) / (e²ˣ + 1); the numerator as s·p + (s − 1), which is exact for small x, where s is 1."""
+    most = code.constant(20.0 if code.bits == 32 else 40.0)
+    s, p = _power(code, (x + x).at_most(most).at_least(code.constant(0.0) - most))
+    numerator = code.fma(s, p, s - 1.0)
+    return numerator, numerator + 2.0
+
+
+def quotients(code: Code, *fractions: Fraction) -> list[Value]:
+    """The values of up to three fractions by one division, which costs as much as ten multiplications."""
+    share = code.constant(1.0) / reduce(lambda a, b: a * b, (below for _, below in fractions))
+    found = []
+    for n, (above, _) in enumerate(fractions):
+        others = [below for m, (_, below) in enumerate(fractions) if m != n]
+        found.append(reduce(lambda a, b: a * b, others, above * share))
+    return found

@@ -1,0 +1,115 @@
+"""From the top layer's h to the negative log-likelihood of each target, and back, compiled for this CPU.
+
+As `head.py`, but a thread takes all its rows through all layers in one call: see `head_code.py`.
+
+Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H hidden, D dense, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from unroll import parts
+from unroll.arithmetic import grown, packed, padded, start
+from unroll.spare import Spare
+
+_spare = Spare()
+
+
+def nll(
+    h_MNH: Tensor, dense_W: Tensor, dense_b: Tensor, out_W: Tensor, out_b: Tensor, targets_MN: Tensor, leak: float
+) -> Tensor:
+    """−log softmax at each target: [M, N]. A symbol whose bias is −inf cannot be predicted and gets no gradient."""
+    sizes = [padded(n, h_MNH.dtype) for n in (h_MNH.shape[2], *out_W.shape[1:])]
+    H, D, V = sizes
+    whole = (
+        grown(h_MNH, 2, H),
+        grown(grown(dense_W, 1, H), 2, D),
+        grown(dense_b, 1, D),
+        grown(grown(out_W, 1, D), 2, V),
+        grown(out_b, 1, V, -torch.inf),
+    )
+    found: Tensor = _Nll.apply(leak, *whole, targets_MN)
+    return found
+
+
+class _Nll(torch.autograd.Function):
+    """Each run's rows in parts, one a thread: a run's numbers are the same alone and in a fleet."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        leak: float,
+        h_MNH: Tensor,
+        dense_W: Tensor,
+        dense_b: Tensor,
+        out_W: Tensor,
+        out_b: Tensor,
+        targets_MN: Tensor,
+    ) -> Tensor:
+        from unroll.head_code import forward_for
+
+        M, N, H = h_MNH.shape
+        D, V = out_W.shape[1:]
+        h_MNH, targets_MN = h_MNH.contiguous(), targets_MN.contiguous()
+        x_MND, p_MNV = (_spare.take((M, N, n), h_MNH.dtype) for n in (D, V))
+        shift_MN, total_MN, chosen_MN = (h_MNH.new_empty(M, N) for _ in range(3))
+        own = (h_MNH, packed(dense_W), dense_b.contiguous(), packed(out_W), out_b.contiguous())
+        results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
+        step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak), _rows(N)
+
+        def some(m: int, part: int) -> None:
+            first, stop = rows[part].start, rows[part].stop
+            step(*(start(a, m) for a in (*own, *results, targets_MN)), first, stop - first, H, D, V)
+
+        parts.each_of(M, len(rows), some)
+        ctx.held, ctx.leak = (x_MND, p_MNV), leak
+        ctx.save_for_backward(h_MNH, dense_W, out_W, targets_MN)
+        return total_MN.log_().add_(shift_MN).sub_(chosen_MN)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_nll_MN: Tensor) -> tuple[Tensor | None, ...]:
+        from unroll.head_code import ROWS, backward_for
+
+        h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
+        (x_MND, p_MNV), ctx.held = ctx.held, ()  # the gradients take the place of what was held
+        M, N, H = h_MNH.shape
+        D, V = out_W.shape[1:]
+        rows = _rows(N)
+        P = len(rows)
+        d_h = torch.empty_like(h_MNH)
+        # Each part adds up its own share of the weights' gradients.
+        shares = [h_MNH.new_zeros(M, P, *n) for n in ((H, D), (D,), (D, V), (V,))]
+        scratch_MPRD = h_MNH.new_empty(M, P, ROWS, D)
+        own = (h_MNH, packed(dense_W.transpose(1, 2)), packed(out_W.transpose(1, 2)))
+        held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN)
+        step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak)
+
+        def some(m: int, part: int) -> None:
+            first, stop = rows[part].start, rows[part].stop
+            of_part = (start(a[m], part) for a in shares)
+            step(
+                *(start(a, m) for a in (*own, *held)),
+                start(scratch_MPRD[m], part),
+                start(d_h, m),
+                *of_part,
+                first,
+                stop - first,
+                H,
+                D,
+                V,
+            )
+
+        parts.each_of(M, P, some)
+        _spare.give(x_MND, p_MNV)
+        d_W, d_b, d_O, d_o = (share[:, 0] if P == 1 else share.sum(1) for share in shares)
+        return None, d_h, d_W, d_b, d_O, d_o, None
+
+
+def _rows(N: int) -> list[slice]:
+    return parts.divided(N, min(N, parts.count()))

@@ -1,0 +1,251 @@
+"""The LSTM's time loops, as machine code: see `machine_code.py`.
+
+Gates stand in the order o, i, f, g. Everything is padded to whole panels with weights of 0; a padded unit stays 0.
+
+Shapes: M runs, T time, B rows, H hidden (padded), G = 4·H gate columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from torch import Tensor
+
+from unroll.arithmetic import BLOCK, add_product, add_transposed_product, fill, grown, quotients, sigmoid, tanh
+from unroll.machine_code import Code, Value, make
+
+
+def forward(
+    code: Code,
+    gates: Value,  # [M, T, B, G]: what the inputs bring, unless `looks`; the gates, after
+    h: Value,  # [M, T + 1, B, H]: the first state is there
+    c: Value,  # the same
+    t: Value,  # [M, T, B, H]: tanh of c after each step
+    W: Value,  # [M, H, G], packed
+    w: Value,  # [M, 3, H]: the peepholes of o, i and f
+    table: Value,  # [M, V, G]: what each symbol brings
+    ids: Value,  # [M, T, B]
+    first: Value,  # the rows to do, of one run
+    rows: Value,
+    T: Value,
+    B: Value,
+    H: Value,
+    *,
+    peepholes: str,
+    looks: bool,
+) -> None:
+    """Some rows of a layer over all time steps."""
+    G = H * 4
+    with code.loop(T) as n:
+        before = n * B + first
+        sums = code.at(gates, before * G)
+        if looks:
+            with code.loop(rows) as r:
+                symbol = code.load_index(ids, before + r)
+                brought, place = code.at(table, symbol * G), code.at(sums, r * G)
+                with code.loop(G // code.lanes) as j:
+                    code.store(code.load(code.at(brought, j * code.lanes)), code.at(place, j * code.lanes))
+        add_product(code, sums, code.at(h, before * H), W, rows, H, G)
+        with code.loop(rows) as r, code.loop(H // code.lanes) as v:
+            j, row = v * code.lanes, before + r
+            places = [code.at(sums, r * G + H * gate + j) for gate in range(4)]
+            _step(
+                code,
+                places,
+                code.at(h, (row + B) * H + j),
+                code.at(c, (row + B) * H + j),
+                code.at(t, row * H + j),
+                code.load(code.at(c, row * H + j)),
+                [code.at(w, H * gate + j) for gate in range(3)],
+                peepholes,
+            )
+
+
+def _step(
+    code: Code, places: list[Value], h: Value, c: Value, t: Value, c_before: Value, w: list[Value], peepholes: str
+) -> None:
+    """A vector of units."""
+    a_o, a_i, a_f, a_g = (code.load(place) for place in places)
+    if peepholes != "off":
+        a_i, a_f = code.fma(code.load(w[1]), c_before, a_i), code.fma(code.load(w[2]), c_before, a_f)
+    i, f, g = quotients(code, sigmoid(code, a_i), sigmoid(code, a_f), tanh(code, a_g))
+    c_after = code.fma(i, g, f * c_before)
+    if peepholes != "off":
+        a_o = code.fma(code.load(w[0]), c_before if peepholes == "paper" else c_after, a_o)
+    o, t_after = quotients(code, sigmoid(code, a_o), tanh(code, c_after))
+    for value, place in zip((o, i, f, g, c_after, t_after, o * t_after), (*places, c, t, h), strict=True):
+        code.store(value, place)
+
+
+def backward(
+    code: Code,
+    gates: Value,  # [M, T, B, G]: the gradients of their sums take their place
+    c: Value,  # [M, T + 1, B, H]
+    t: Value,  # [M, T, B, H]
+    d_out: Value,  # [M, T, B, H]: what arrives at each h from above
+    d_h: Value,  # [M, B, H]: 0; the gradient of the first h, after
+    d_c: Value,  # the same
+    W: Value,  # [M, G, H]: W_h transposed, packed
+    w: Value,  # [M, 3, H]
+    d_w: Value,  # [3, H]: is added to
+    first: Value,
+    rows: Value,
+    T: Value,
+    B: Value,
+    H: Value,
+    clip: Value,
+    *,
+    peepholes: str,
+) -> None:
+    """Some rows of a layer back through all time steps."""
+    G, bound = H * 4, code.spread(clip)
+    with code.loop(T, backwards=True) as n:
+        before = n * B + first
+        sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
+        with code.loop(rows) as r, code.loop(H // code.lanes) as v:
+            j, row = v * code.lanes, before + r
+            own = code.at(d_h_rows, r * H + j)
+            seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
+            _back(
+                code,
+                [code.at(sums, r * G + H * gate + j) for gate in range(4)],
+                code.load(own) + code.load(code.at(d_out, row * H + j)),
+                code.at(d_c, (first + r) * H + j),
+                code.load(code.at(t, row * H + j)),
+                code.load(code.at(c, row * H + j)),
+                seen,
+                [code.at(w, H * gate + j) for gate in range(3)],
+                [code.at(d_w, H * gate + j) for gate in range(3)],
+                bound,
+                peepholes,
+            )
+            code.store(code.constant(0.0), own)
+        add_product(code, d_h_rows, sums, W, rows, G, H)
+
+
+def _back(
+    code: Code,
+    places: list[Value],
+    d_h: Value,
+    d_c_place: Value,
+    t: Value,
+    c_before: Value,
+    c_after: Value | None,  # where it is needed
+    w: list[Value],
+    d_w: list[Value],
+    bound: Value,
+    peepholes: str,
+) -> None:
+    """The chain rule through one step, for a vector of units; peepholes see gradients before the clip."""
+    one = code.constant(1.0)
+    o, i, f, g = (code.load(place) for place in places)
+    d_o = d_h * t * (o * (one - o))
+    d_c = code.fma(d_h * o, one - t * t, code.load(d_c_place))
+    if peepholes == "lasagne":
+        d_c = code.fma(d_o, code.load(w[0]), d_c)
+    d_i, d_f, d_g = d_c * g * (i * (one - i)), d_c * c_before * (f * (one - f)), d_c * i * (one - g * g)
+    d_c = d_c * f
+    if peepholes != "off":
+        d_c = code.fma(d_f, code.load(w[2]), code.fma(d_i, code.load(w[1]), d_c))
+        if peepholes == "paper":
+            d_c = code.fma(d_o, code.load(w[0]), d_c)
+        seen = c_before if c_after is None else code.load(c_after)
+        for place, d, c in zip(d_w, (d_o, d_i, d_f), (seen, c_before, c_before), strict=True):
+            code.store(code.fma(d, c, code.load(place)), place)
+    code.store(d_c, d_c_place)
+    for place, d in zip(places, (d_o, d_i, d_f, d_g), strict=True):
+        code.store(d.at_most(bound).at_least(code.constant(0.0) - bound), place)
+
+
+def scatter(
+    code: Code,
+    d_sums: Value,  # [N, G]
+    ids: Value,  # [N]
+    d_table: Value,  # [V, G]: is added to
+    N: Value,
+    first: Value,  # the columns to do
+    columns: Value,
+    G: Value,
+) -> None:
+    """Each row of gradients to the symbol that was read there: the look-up's way back."""
+    with code.loop(N) as n:
+        source = code.at(d_sums, n * G + first)
+        goal = code.at(d_table, code.load_index(ids, n) * G + first)
+        with code.loop(columns // code.lanes) as v:
+            place = code.at(goal, v * code.lanes)
+            code.store(code.load(place) + code.load(code.at(source, v * code.lanes)), place)
+
+
+def weights(
+    code: Code,
+    d_W: Value,  # [K, G]: is added to
+    x: Value,  # [N, K]
+    d_sums: Value,  # [N, G]
+    N: Value,
+    K: Value,
+    G: Value,
+    first: Value,  # the columns to do
+    columns: Value,
+) -> None:
+    """xᵀ·d_sums, a block of rows at a time: one that fits into the cache."""
+    with code.loop(N // BLOCK) as n:
+        row = n * BLOCK
+        add_transposed_product(
+            code, d_W, code.at(x, row * K), code.at(d_sums, row * G), code.number(BLOCK), K, G, first, columns
+        )
+    row = N - N % BLOCK
+    add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), N % BLOCK, K, G, first, columns)
+
+
+def below(
+    code: Code,
+    gates: Value,  # [B, G]
+    x: Value,  # [B, K]
+    W: Value,  # [K, G], packed
+    b: Value,  # [G]
+    first: Value,  # the rows to do
+    rows: Value,
+    K: Value,
+    G: Value,
+) -> None:
+    """What the layer below brings to a step: x·W + b."""
+    sums = code.at(gates, first * G)
+    fill(code, sums, rows, G, b)
+    add_product(code, sums, code.at(x, first * K), W, rows, K, G)
+
+
+def columns(w: Tensor, H: int) -> Tensor:
+    """Gate columns i, f, c, o as o, i, f, c, each padded to H."""
+    gates: Tensor = w.unflatten(-1, (4, -1))
+    return grown(gates, gates.dim() - 1, H).roll(1, -2).flatten(-2)
+
+
+@cache
+def forward_for(bits: int, peepholes: str, looks: bool) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(forward, bits, "aaaaaaaannnnn", peepholes=peepholes, looks=looks)
+
+
+@cache
+def backward_for(bits: int, peepholes: str) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(backward, bits, "aaaaaaaaannnnne", peepholes=peepholes)
+
+
+@cache
+def scatter_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(scatter, bits, "aaannnn")
+
+
+@cache
+def weights_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(weights, bits, "aaannnnn")
+
+
+@cache
+def below_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(below, bits, "aaaannnn")

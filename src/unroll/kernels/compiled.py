@@ -1,0 +1,200 @@
+"""The LSTM on the CPU, its time loops compiled on the spot: see `machine_code.py` and `_lstm_code.py`.
+
+A thread takes its rows of a layer through all time steps in one call: no step waits for another thread or for Python,
+and everything pointwise is one pass over numbers that the product has just left in the cache. What is no loop over time
+(inputs of upper layers, weight gradients) is one large product, its columns or rows divided among the threads.
+
+A row's numbers depend on that row alone, so a run's are the same alone and in a fleet.
+
+Shapes: M runs, T time, B rows, N = T·B, I inputs, H hidden (in here padded to whole vectors), G = 4·H gate columns,
+V symbols, P parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from unroll import machine_code, parts
+from unroll.arithmetic import grown, packed, padded, panel, start
+from unroll.cells import State, lstm
+from unroll.kernels import Network, States
+from unroll.spare import Spare
+
+RANK = 3
+
+_spare = Spare()
+
+
+def supports(network: Network, device: torch.device) -> str | None:
+    """The LSTM with any peepholes, on the CPU."""
+    if device.type != "cpu":
+        return f"it is made for the CPU, and this device is {device.type}"
+    if not isinstance(network.cell, lstm.Cell):
+        return "it knows only the LSTM"
+    return None if machine_code.available() else machine_code.MISSING
+
+
+def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
+    """All layers over all time steps."""
+    at: list[State] = []
+    x, keep, runs = ids_MTB, torch.is_grad_enabled(), torch.arange(len(at_M))
+    for layer, state in zip(network.layers, first, strict=True):
+        w_c = layer.extra.get("w_c")
+        own = (network.cell.peepholes, network.clip, keep, at_M, x, layer.W_x, layer.W_h, layer.b, w_c, *state)
+        x, c_at = _Layer.apply(*own)
+        at.append((x.detach()[runs, at_M - 1], c_at))
+    return x, tuple(at)
+
+
+class _Layer(torch.autograd.Function):
+    """One layer over time: ids or the h below, parameters, first state in; h after every step, c after step at_M."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        peepholes: str,
+        clip: float,
+        keep: bool,  # what the way back needs
+        at_M: Tensor,
+        x: Tensor,
+        W_x: Tensor,
+        W_h: Tensor,
+        b: Tensor,
+        w_c: Tensor | None,
+        h_first: Tensor,
+        c_first: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        from unroll.kernels._lstm_code import columns, forward_for
+
+        M, T, B = x.shape[:3]
+        own_H, dtype = W_h.shape[1], W_h.dtype
+        H = padded(own_H, dtype)
+        G, bits = 4 * H, 8 * dtype.itemsize
+        looks = not x.is_floating_point()
+        W_x, W_h, b = columns(W_x, H), columns(grown(W_h, 1, H), H), columns(b, H)
+        w = W_h.new_zeros(M, 3, H) if w_c is None else grown(w_c, 2, H).roll(1, 1)  # i, f, o become o, i, f
+        gates_MTBG = _spare.take((M, T, B, G), dtype)
+        t_MTBH = _spare.take((M, T, B, H), dtype)
+        c_all = _spare.take((M, T + 1, B, H), dtype)
+        h_all = W_h.new_empty(M, T + 1, B, H)
+        h_all[:, 0], c_all[:, 0] = grown(h_first, 2, H), grown(c_first, 2, H)
+        if looks:
+            ids, table = x.contiguous(), W_x + b.unsqueeze(1)
+        else:
+            ids, table = x.new_empty(0, dtype=torch.long), W_x
+            x = x.contiguous()
+            each_part(
+                M,
+                T,
+                1,
+                lambda m, own: torch.addmm(b[m], x[m, own].flatten(0, 1), W_x[m], out=gates_MTBG[m, own].flatten(0, 1)),
+            )
+        W, step = packed(W_h), forward_for(bits, peepholes, looks)
+
+        def some(m: int, rows: slice) -> None:
+            of_run = (gates_MTBG, h_all, c_all, t_MTBH, W, w, table, ids)
+            step(*(start(x, m) for x in of_run), rows.start, rows.stop - rows.start, T, B, H)
+
+        each_part(M, B, 1, some)
+        runs = torch.arange(M)
+        c_at = c_all[runs, at_M][..., :own_H].contiguous()
+        ctx.mark_non_differentiable(c_at)
+        if keep:
+            ctx.settings = peepholes, clip, own_H, w_c is not None
+            ctx.held = gates_MTBG, t_MTBH, c_all, h_all, W_x, W_h, w
+            ctx.save_for_backward(x)
+        else:
+            _spare.give(gates_MTBG, t_MTBH, c_all)
+        return h_all[:, 1:, :, :own_H], c_at
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, _d_c: Tensor) -> tuple[Tensor | None, ...]:
+        from unroll.kernels._lstm_code import backward_for
+
+        (x,) = ctx.saved_tensors
+        peepholes, clip, own_H, has_peepholes = ctx.settings
+        gates_MTBG, t_MTBH, c_all, h_all, W_x, W_h, w = ctx.held
+        ctx.held = ()  # the gradients of the sums take the gates' place
+        M, T, B, G = gates_MTBG.shape
+        H, bits = G // 4, 8 * gates_MTBG.dtype.itemsize
+        d_out = grown(d_out, 3, H).contiguous()
+        d_h, d_c = (W_h.new_zeros(M, B, H) for _ in range(2))
+        W, step = packed(W_h.transpose(1, 2)), backward_for(bits, peepholes)
+        row_parts = _stretches(B, 1)
+        d_w_MP3H = W_h.new_zeros(M, len(row_parts), 3, H)
+
+        def some(m: int, rows: slice) -> None:
+            of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, W, w)
+            d_w = d_w_MP3H[m, row_parts.index(rows)]
+            step(*(start(x, m) for x in of_run), d_w.data_ptr(), rows.start, rows.stop - rows.start, T, B, H, clip)
+
+        each_part(M, B, 1, some)
+        d_sums_MNG = gates_MTBG.view(M, T * B, G)
+        d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
+        d_x, d_W_x, d_b = _input_gradients(x, W_x, d_sums_MNG)
+        _spare.give(gates_MTBG, t_MTBH, c_all)
+        d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x, d_W_h[:, :own_H], d_b))
+        d_w_c = d_w_MP3H.sum(1).roll(-1, 1)[..., :own_H] if has_peepholes else None
+        return (None,) * 4 + (d_x, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
+
+
+def _input_gradients(x: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The gradients of the h below, W_x and b."""
+    from unroll.kernels._lstm_code import scatter_for
+
+    M, N, G = d_sums_MNG.shape
+    width = panel(W_x.dtype)
+    if not x.is_floating_point():
+        d_W_x, ids, scatter = torch.zeros_like(W_x), x.contiguous(), scatter_for(8 * W_x.dtype.itemsize)
+
+        def some(m: int, own: slice) -> None:
+            starts = (start(x, m) for x in (d_sums_MNG, ids, d_W_x))
+            scatter(*starts, N, own.start, own.stop - own.start, G)
+
+        each_part(M, G, width, some)
+        return None, d_W_x, d_W_x.sum(1)  # every token adds to one row of W_x, and to b
+    W_back = W_x.transpose(1, 2)
+    d_x, d_b = torch.empty_like(x).flatten(1, 2), W_x.new_empty(M, G)
+    each_part(M, G, width, lambda m, own: torch.sum(d_sums_MNG[m, :, own], 0, out=d_b[m, own]))
+    each_part(M, N, 1, lambda m, own: torch.mm(d_sums_MNG[m, own], W_back[m], out=d_x[m, own]))
+    return d_x.view(x.shape), _weight_gradient(x.flatten(1, 2), d_sums_MNG)[:, : W_x.shape[1]], d_b
+
+
+def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor) -> Tensor:
+    """xᵀ·d_sums of each run."""
+    from unroll.kernels._lstm_code import weights_for
+
+    M, N, G = d_sums_MNG.shape
+    x_MNK = grown(x_MNK, 2, padded(x_MNK.shape[2], x_MNK.dtype))
+    K = x_MNK.shape[2]
+    d_W, add = x_MNK.new_zeros(M, K, G), weights_for(8 * x_MNK.dtype.itemsize)
+
+    def some(m: int, own: slice) -> None:
+        add(*(start(x, m) for x in (d_W, x_MNK, d_sums_MNG)), N, K, G, own.start, own.stop - own.start)
+
+    each_part(M, G, panel(x_MNK.dtype), some)
+    return d_W
+
+
+def _stretches(n: int, whole: int) -> list[slice]:
+    """n things in multiples of `whole`, a stretch a thread."""
+    found = parts.divided(n // whole, parts.count())
+    return [slice(own.start * whole, own.stop * whole) for own in found if own.stop > own.start]
+
+
+def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> None:
+    """work(m, stretch) for every run and every stretch of n things in multiples of `whole`, threads sharing them."""
+    stretches = _stretches(n, whole)
+    parts.each_of(M, len(stretches), lambda m, part: work(m, stretches[part]))
+
+
+def _columns_back(d: Tensor, own_H: int) -> Tensor:
+    """The reverse of `columns`."""
+    gates: Tensor = d.unflatten(-1, (4, -1))
+    return gates.roll(-1, -2)[..., :own_H].flatten(-2)
