@@ -72,7 +72,7 @@ def test_a_run_killed_at_every_boundary_of_a_save_and_at_random_steps_ends_bit_i
     assert results(tmp_path, procedure) == uninterrupted(procedure)
 
 
-@pytest.mark.parametrize("procedure", ["conditional", "fleet of three"])
+@pytest.mark.parametrize("procedure", ["conditional", pytest.param("fleet of three", marks=pytest.mark.slow)])
 def test_a_run_killed_from_outside_at_random_times_ends_bit_identical(procedure: str, tmp_path: Path) -> None:
     kills = kill_from_outside(procedure, tmp_path, random.Random(procedure), 0.25)
     assert kills > 1

@@ -111,6 +111,10 @@ class Board:
                 run.state = report.ended[training.name]
                 run.batch = run.batches if run.state == "finished" else run.batch
 
+    def place(self, fleet: str) -> str:
+        """Among those that are left: their names are those of a plan of which a part may be done."""
+        return f"{list(self.fleets).index(fleet) + 1} of {len(self.fleets)}"
+
     def work_done(self) -> float:
         """The share of the sweep's work that is done, by multiplications."""
         total = sum(own.work for own in self.fleets.values()) or 1.0
@@ -180,7 +184,7 @@ class Board:
             parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", "dim"))
         done = self.work_done()
         bar = Table.grid(padding=(0, 2))
-        fleet = f"fleet {self.latest} of {len(self.fleets)}" if self.latest else "starting"
+        fleet = f"fleet {self.place(self.latest)}" if self.latest else "starting"
         bar.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{done:.0%}", fleet, self.left())
         return Group(*parts, bar, Text(self.summary()), Text(self.pace()))
 
@@ -223,7 +227,7 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, Begun):
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""
-            say(f"fleet {report.fleet} of {len(board.fleets)}: {runs} runs side by side{after}")
+            say(f"fleet {board.place(report.fleet)}: {runs} runs side by side{after}")
         elif isinstance(report, RunEnded):
             run = board.runs[report.run]
             score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)
