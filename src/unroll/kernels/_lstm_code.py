@@ -66,7 +66,14 @@ def _step(
     code: Code, places: list[Value], h: Value, c: Value, t: Value, c_before: Value, w: list[Value], peepholes: str
 ) -> None:
     """A vector of units."""
-    a_o, a_i, a_f, a_g = (code.load(place) for place in places)
+    found = _cell(code, [code.load(place) for place in places], c_before, w, peepholes)
+    for value, place in zip(found, (*places, c, t, h), strict=True):
+        code.store(value, place)
+
+
+def _cell(code: Code, sums: list[Value], c_before: Value, w: list[Value], peepholes: str) -> tuple[Value, ...]:
+    """Of a vector of units: the gates o, i, f, g; c, its tanh, and h."""
+    a_o, a_i, a_f, a_g = sums
     if peepholes != "off":
         a_i, a_f = code.fma(code.load(w[1]), c_before, a_i), code.fma(code.load(w[2]), c_before, a_f)
     i, f, g = quotients(code, sigmoid(code, a_i), sigmoid(code, a_f), tanh(code, a_g))
@@ -74,8 +81,32 @@ def _step(
     if peepholes != "off":
         a_o = code.fma(code.load(w[0]), c_before if peepholes == "paper" else c_after, a_o)
     o, t_after = quotients(code, sigmoid(code, a_o), tanh(code, c_after))
-    for value, place in zip((o, i, f, g, c_after, t_after, o * t_after), (*places, c, t, h), strict=True):
-        code.store(value, place)
+    return o, i, f, g, c_after, t_after, o * t_after
+
+
+def pointwise(
+    code: Code,
+    o: Value,  # the gates' sums, [rows, H] each
+    i: Value,
+    f: Value,
+    g: Value,
+    h: Value,  # [rows, H]: the next state takes its place
+    c: Value,  # the same
+    w: Value,  # [3, H]
+    rows: Value,
+    H: Value,
+    *,
+    peepholes: str,
+) -> None:
+    """What follows a step's products."""
+    with code.loop(rows) as r, code.loop(H // code.lanes) as v:
+        j = v * code.lanes
+        place = r * H + j
+        sums = [code.load(code.at(gate, place)) for gate in (o, i, f, g)]
+        weights = [code.at(w, H * gate + j) for gate in range(3)]
+        *_, c_after, _t, h_after = _cell(code, sums, code.load(code.at(c, place)), weights, peepholes)
+        code.store(c_after, code.at(c, place))
+        code.store(h_after, code.at(h, place))
 
 
 def backward(
@@ -225,6 +256,12 @@ def columns(w: Tensor, H: int) -> Tensor:
 def forward_for(bits: int, peepholes: str, looks: bool) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(forward, bits, "aaaaaaaannnnn", peepholes=peepholes, looks=looks)
+
+
+@cache
+def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(pointwise, bits, "aaaaaaann", peepholes=peepholes)
 
 
 @cache

@@ -1,8 +1,10 @@
-"""One time step of each cell on the CPU, in NumPy, into buffers that are there before the first step.
+"""One time step of each cell on the CPU, into buffers that are there before the first step.
 
 Gates lie one after the other, not side by side, so that every pass over some of them is a pass over one stretch of
-memory. Sigmoids come first, with weights halved, since 2·σ(a) = tanh(½·a) + 1 and halving is exact: one tanh serves
-all gates of a layer. NumPy's tanh gives an element the same bits wherever it stands in an array.
+memory. In NumPy, sigmoids come first, with weights halved, since 2·σ(a) = tanh(½·a) + 1 and halving is exact: one tanh
+serves all gates of a layer. NumPy's tanh gives an element the same bits wherever it stands in an array. Where code can
+be made, and rows are whole vectors, everything behind the LSTM's product is one compiled pass instead, which does so
+too.
 
 `h_t` is h in torch, once for every gate.
 
@@ -13,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells
+from unroll import cells, machine_code
 from unroll.cells import gru, lstm, rnn
 from unroll.kernels import Layer
 from unroll.stepping import Array
@@ -44,20 +45,35 @@ class HostLayer:
     peepholes: Array | None  # of o, i, f: [3, 1, H]
     lasagne: bool
     step: Step
+    pointwise: Callable[..., None] | None = None  # compiled, for `_lstm_in_one_pass`
 
     @classmethod
     def of(cls, cell: cells.RecurrentCell, layer: Layer, first: bool) -> HostLayer:
         """A layer of one run as its step wants it."""
         step, order, sigmoids = ARRANGED[type(cell)]
-        scale = torch.tensor([0.5] * sigmoids + [1.0] * (len(order) - sigmoids), dtype=layer.b.dtype).view(-1, 1, 1)
+        pointwise = _pointwise(cell, layer)
+        if pointwise:
+            step, sigmoids = _lstm_in_one_pass, 0
+        half = 0.5 if sigmoids else 1.0
+        scale = torch.tensor([half] * sigmoids + [1.0] * (len(order) - sigmoids), dtype=layer.b.dtype).view(-1, 1, 1)
         W_x, W_h, b = (
             (torch.stack([w.chunk(len(order), dim=-1)[gate] for gate in order]) * scale).contiguous()
             for w in (layer.W_x.detach()[0], layer.W_h.detach()[0], layer.b.detach())
         )
         w_c = layer.extra.get("w_c")
-        peepholes = None if w_c is None else (0.5 * w_c.detach()[0, [2, 0, 1]]).unsqueeze(1).contiguous().numpy()
+        peepholes = None if w_c is None else (half * w_c.detach()[0, [2, 0, 1]]).unsqueeze(1).contiguous().numpy()
         inputs = W_x + b if first else b
-        return cls(inputs.numpy(), None if first else W_x, W_h, peepholes, cell.peepholes == "lasagne", step)
+        lasagne = cell.peepholes == "lasagne"
+        return cls(inputs.numpy(), None if first else W_x, W_h, peepholes, lasagne, step, pointwise)
+
+
+def _pointwise(cell: cells.RecurrentCell, layer: Layer) -> Callable[..., None] | None:
+    H, size = layer.W_h.shape[1], layer.W_h.element_size()
+    if type(cell) is not lstm.Cell or not machine_code.available() or H * size % machine_code.vector_bytes():
+        return None
+    from unroll.kernels._lstm_code import pointwise_for
+
+    return pointwise_for(8 * size, cell.peepholes)
 
 
 class Work:
@@ -67,34 +83,35 @@ class Work:
     last elements of an array otherwise than the first: where rows of several streams share an array, NumPy does it.
     """
 
-    def __init__(self, layer: HostLayer, rows: int, alone: bool = False) -> None:
-        N, H, _ = layer.W_h.shape
-        self.layer, dtype = layer, layer.W_h.dtype
-        self.pre, self.product = (zeros(N, rows, H, dtype=dtype) for _ in range(2))
-        self.spare = zeros(rows, H, dtype=dtype)
-        # Written out for every row: NumPy is far slower where one operand is shorter than the others.
-        copies = 1 if alone else rows
-        self.peepholes = None if layer.peepholes is None else np.repeat(layer.peepholes, copies, axis=1)
-        self.alone = alone
-        self.half, self.one = (np.array(x, self.pre.dtype) for x in (0.5, 1.0))
-        self._look()
+    def __init__(
+        self, layer: HostLayer, pre: Array, product: Array, spare: Array, peepholes: Array | None, alone: bool
+    ) -> None:
+        self.layer, self.pre, self.product, self.spare = layer, pre, product, spare
+        self.peepholes, self.alone = peepholes, alone
+        self.half, self.one = (np.array(x, pre.dtype) for x in (0.5, 1.0))
+        # The views that steps use.
+        self.pre_t, self.product_t = torch.from_numpy(pre), torch.from_numpy(product)
+        self.gates, self.products = tuple(pre), tuple(product)
+        self.before_last, self.after_first, self.middle = pre[:-1], pre[1:], pre[1:-1]
+        self.product_before_last, self.product_middle = product[:-1], product[1:-1]
+        self.gates_at = [gate.ctypes.data for gate in self.gates]
+        self.peepholes_at = 0 if layer.peepholes is None else layer.peepholes.ctypes.data
 
-    def _look(self) -> None:
-        """The views that steps use."""
-        self.pre_t, self.product_t = torch.from_numpy(self.pre), torch.from_numpy(self.product)
-        self.gates, self.products = tuple(self.pre), tuple(self.product)
-        self.before_last, self.after_first, self.middle = self.pre[:-1], self.pre[1:], self.pre[1:-1]
-        self.product_before_last, self.product_middle = self.product[:-1], self.product[1:-1]
+    @classmethod
+    def of(cls, layer: HostLayer, rows: int, alone: bool = False) -> Work:
+        """New scratch."""
+        N, H, _ = layer.W_h.shape
+        dtype = layer.W_h.dtype
+        # Written out for every row: NumPy is far slower where one operand is shorter than the others.
+        peepholes = None if layer.peepholes is None else np.repeat(layer.peepholes, 1 if alone else rows, axis=1)
+        pre, product = (zeros(N, rows, H, dtype=dtype) for _ in range(2))
+        return cls(layer, pre, product, zeros(rows, H, dtype=dtype), peepholes, alone)
 
     def first(self, rows: int) -> Work:
         """The same scratch, for the first few of a stream's rows."""
         assert self.alone
-        some: Any = object.__new__(Work)
-        some.layer, some.half, some.one = self.layer, self.half, self.one
-        some.pre, some.product, some.spare = self.pre[:, :rows], self.product[:, :rows], self.spare[:rows]
-        some.peepholes, some.alone = self.peepholes, self.alone
-        some._look()
-        return some  # type: ignore[no-any-return]
+        pre, product = (x[:, :rows] for x in (self.pre, self.product))
+        return Work(self.layer, pre, product, self.spare[:rows], self.peepholes, self.alone)
 
     def from_below(self, h_t: Tensor) -> None:
         """x·W_x + b, where x is the h of the layer below."""
@@ -133,6 +150,14 @@ def _lstm(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
     np.tanh(c, out=work.spare)
     np.multiply(o, work.spare, out=h)
     np.multiply(h, work.half, out=h)
+
+
+def _lstm_in_one_pass(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
+    """Gates o, i, f, c, none of them halved."""
+    h, c = state
+    assert work.layer.pointwise  # or this were not the layer's step
+    add_product(work.pre_t, h_t, work.layer.W_h)
+    work.layer.pointwise(*work.gates_at, h.ctypes.data, c.ctypes.data, work.peepholes_at, *h.shape)
 
 
 def _gru(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:

@@ -33,7 +33,7 @@ class Weights:
 
     def work(self, rows: int, alone: bool = False) -> list[Work]:
         """Scratch for the layers' steps; `alone`, for rows of one stream."""
-        return [Work(layer, rows, alone) for layer in self.layers]
+        return [Work.of(layer, rows, alone) for layer in self.layers]
 
 
 class _HeadTile(NamedTuple):
