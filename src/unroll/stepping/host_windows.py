@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unroll.stepping import Array, Ids, tiles
-from unroll.stepping.host_cells import zeros
+from unroll.stepping.host_cells import read_token, zeros
 from unroll.stepping.host_progressive import Progressive
 from unroll.stepping.host_weights import Head, Weights
 
@@ -65,16 +65,18 @@ class Rolling:
         """One row's windows read a token; the h that predicts the next."""
         k2 = self._k2
         begins, begun = row.read % k2, min(row.read + 1, k2)
-        bottom, *_ = layers = self._scratch[begun - 1]
-        bottom.pre[:] = bottom.layer.inputs[:, token : token + 1]
+        layers = self._scratch[begun - 1]
         below: Tensor | None = None
         for work, state, first, whole_t in zip(layers, row.state, self._weights.first, row.h_t, strict=True):
             h_t = whole_t if begun == k2 else whole_t[:, :begun]
             for s, value in zip(state, first, strict=True):
                 s[begins] = value
-            if below is not None:
+            own = tuple(s[:begun] for s in state)
+            if below is None:
+                read_token(work, own, h_t, token)
+            else:
                 work.from_below(below)
-            work.layer.step(work, tuple(s[:begun] for s in state), h_t)
+                work.layer.step(work, own, h_t)
             below = h_t
         row.read += 1
         h: Array = row.state[-1][0][max(0, row.read - k2) % k2]
