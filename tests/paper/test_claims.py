@@ -121,7 +121,7 @@ def test_a_smaller_scale_is_not_judged(claim: str) -> None:
     small = {name: replace(record, scale=0.005) for name, record in papers().items()}
     found = verdict(BY_ID[claim], small)
     assert found.verdict == NOT_JUDGED
-    assert "not judged at this scale, 0.005 of the paper's" in found.measured
+    assert found.measured == "Not judged at this scale, 0.005 of the paper's."
 
 
 @pytest.mark.parametrize("claim", BY_ID)

@@ -136,8 +136,9 @@ def verdict(claim: Claim, records: Records) -> Verdict:
     try:
         whole = {name: _whole(name, records.get(name)) for name in claim.needs}
         finding = claim.judge(whole)
-    except NotJudgedError as why:
-        return Verdict(claim.id, claim.words, NOT_JUDGED, f"Not judged: {why}.", "", claim.needs)
+    except NotJudgedError as error:
+        why = str(error)
+        return Verdict(claim.id, claim.words, NOT_JUDGED, f"{why[0].upper()}{why[1:]}.", "", claim.needs)
     measured = "; ".join(part.measured for part in finding.parts)
     sentences = [f"{measured[0].upper()}{measured[1:]}.", finding.note, _seeds(whole)]
     return Verdict(
