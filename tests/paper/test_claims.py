@@ -129,7 +129,7 @@ def test_a_missing_record_is_named(claim: str) -> None:
     for name in BY_ID[claim].needs:
         found = verdict(BY_ID[claim], {figure: own for figure, own in papers().items() if figure != name})
         assert found.verdict == NOT_JUDGED
-        assert f"there is no record of {name}" in found.measured
+        assert f"There is no record of {name}" in found.measured
 
 
 def test_half_a_figure_is_not_judged_and_half_a_seed_is_left_out() -> None:
