@@ -1,0 +1,13 @@
+"""Machine code made as this is imported: by a server that forks processes, which would else make it one by one."""
+
+from __future__ import annotations
+
+from unroll.kernels import _lstm_code
+from unroll.optimisers import _compiled, adam
+
+for _looks in (True, False):
+    _lstm_code.forward_for(32, "paper", _looks)
+_lstm_code.backward_for(32, "paper")
+_lstm_code.scatter_for(32)
+_lstm_code.weights_for(32)
+_compiled._change_for(adam, 32)
