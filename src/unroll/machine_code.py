@@ -277,7 +277,8 @@ def make(write: Write, bits: int, arguments: str, **settings: Any) -> Callable[.
         engine.get_function_address(write.__name__)
     )
     call.engine = engine  # the code lives as long as it can be called
-    return call  # type: ignore[no-any-return]
+    made: Callable[..., None] = call
+    return made
 
 
 @cache

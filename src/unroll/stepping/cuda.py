@@ -23,6 +23,7 @@ from unroll.kernels import _cuda
 from unroll.model import Model
 from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
 from unroll.stepping.cuda_weights import FROM_X, Weights
+from unroll.stepping.last_tokens import LastTokens
 
 PIECES = [Path(__file__).with_name(f"cuda_{piece}.cu") for piece in ("products", "steps", "choice", "many", "one")]
 SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
@@ -127,13 +128,13 @@ class Machine:
             self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
         several = windows > FEW_WINDOWS or not rolling
         self._alone = several and max(w.H, w.D) <= MOST_ALONE and w.V <= MOST_HELD
-        self._windows, self._rolling = windows, rolling
+        self.windows, self._rolling = windows, rolling
         self._layers, self._states = layers, len(model.cell.STATES)
         self.now = self.streams = 0
 
     def begin(self, streams: int) -> None:
         """So many streams, of which nothing is known."""
-        w, rows = self.weights, streams * self._windows
+        w, rows = self.weights, streams * self.windows
         self.streams = streams
         self._h = torch.zeros(self._layers, 2, rows, w.H, device=self.device)
         self._c = torch.zeros(self._layers if self._states > 1 else 0, rows, w.H, device=self.device)
@@ -144,7 +145,7 @@ class Machine:
     def take(self, rows: Sequence[int]) -> None:
         """Stream b goes on from where stream rows[b] stood."""
         chosen = torch.tensor(list(rows), device=self.device)
-        windows = (chosen.unsqueeze(1) * self._windows + torch.arange(self._windows, device=self.device)).flatten()
+        windows = (chosen.unsqueeze(1) * self.windows + torch.arange(self.windows, device=self.device)).flatten()
         self._h, self._c = self._h.index_select(2, windows), self._c.index_select(1, windows)
         by_stream = self._last, self._dense, self.logits
         self._last, self._dense, self.logits = (held.index_select(0, chosen) for held in by_stream)
@@ -154,7 +155,7 @@ class Machine:
     def most_steps(self) -> int:
         """Of one launch."""
         products = sum(place.groups * place.floats for place in self.weights.places)
-        return max(1, WORK // (products * self.streams * self._windows))
+        return max(1, WORK // (products * self.streams * self.windows))
 
     def run(self, rows: Tensor, prompts: Tensor, steps: int, quiet: int, drawn: Tensor | None = None) -> None:
         """Advance all streams; all but the first `quiet` steps predict, and with `drawn` [2, T, B] draw, too."""
@@ -168,7 +169,7 @@ class Machine:
             tensors |= {"ids": drawn[0], "logprobs": drawn[1]}
         arguments = _Arguments(
             **{name: tensor.data_ptr() for name, tensor in tensors.items()},
-            now=self.now, layers=self._layers, streams=self.streams, windows=self._windows, rolling=self._rolling,
+            now=self.now, layers=self._layers, streams=self.streams, windows=self.windows, rolling=self._rolling,
             H=w.H, D=w.D, V=w.V, padded_V=w.padded_V, steps=steps, quiet=quiet, chooses=drawn is not None,
             scratch=self._kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
         )  # fmt: skip
@@ -220,43 +221,25 @@ class Steps:
         self._begun = self._begun[list(rows)]
 
 
-class Again:
+class Again(LastTokens):
     """As the paper runs it: for every prediction a row's last k2 tokens are read again, in one launch."""
 
     def __init__(self, machine: Machine, k2: int) -> None:
-        self._machine, self._k2 = machine, k2
-        self._windows: list[tuple[int, ...]] = []
-
-    def begin(self, rows: int) -> None:
-        """So many rows, none of which has read anything."""
-        self._windows = [()] * rows
-
-    def restart(self, rows: Sequence[int]) -> None:
-        """These rows have read nothing."""
-        for row in rows:
-            self._windows[row] = ()
-
-    def read(self, ids_B: Ids) -> None:
-        """Each row's window moves on."""
-        windows = zip(self._windows, ids_B, strict=True)
-        self._windows = [(*window, int(token))[-self._k2 :] for window, token in windows]
+        super().__init__(k2)
+        self._machine = machine
 
     def logits(self) -> Array:
         """All windows are read whole, the shorter ones from later on, so that they end together."""
-        machine, lengths = self._machine, np.array([len(window) for window in self._windows])
+        machine, lengths = self._machine, np.array([len(window) for window in self.windows])
         if machine.streams != len(lengths):
             machine.begin(len(lengths))
         table, steps = np.zeros(len(lengths), ROW), int(lengths.max())
         table["begun"], table["draws"] = machine.now + steps - lengths, FAR
         table["prompt"] = np.cumsum(lengths) - lengths
-        tokens = np.array([token for window in self._windows for token in window], np.int32)
+        tokens = np.array([token for window in self.windows for token in window], np.int32)
         machine.run(machine.send(table), machine.send(tokens), steps, steps - 1)
         logits: Array = machine.logits[:, : machine.weights.V].cpu().numpy()
         return logits
-
-    def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood."""
-        self._windows = [self._windows[row] for row in rows]
 
 
 class _Flight:

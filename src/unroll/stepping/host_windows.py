@@ -18,6 +18,7 @@ from unroll.stepping import Array, Ids, tiles
 from unroll.stepping.host_cells import read_token, zeros
 from unroll.stepping.host_progressive import Progressive
 from unroll.stepping.host_weights import Head, Weights
+from unroll.stepping.last_tokens import LastTokens
 
 
 class _Windows:
@@ -102,38 +103,19 @@ class Rolling:
         self._head.resize(len(rows))
 
 
-class Again:
+class Again(LastTokens):
     """As the paper runs it: for every prediction a row's last k2 tokens are read again, from the first state."""
 
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
+        super().__init__(k2)
         self._one = Progressive(weights, k2, 1)
-        self._k2 = k2
-        self._windows: list[tuple[int, ...]] = []
-
-    def begin(self, rows: int) -> None:
-        """So many rows, none of which has read anything."""
-        self._windows = [()] * rows
-
-    def restart(self, rows: Sequence[int]) -> None:
-        """These rows have read nothing."""
-        for row in rows:
-            self._windows[row] = ()
-
-    def read(self, ids_B: Ids) -> None:
-        """Each row's window moves on."""
-        windows = zip(self._windows, ids_B, strict=True)
-        self._windows = [(*window, int(token))[-self._k2 :] for window, token in windows]
 
     def logits(self) -> Array:
         """Each row's window is read whole."""
         found = []
-        for window in self._windows:
+        for window in self.windows:
             self._one.begin(1)
             for token in window:
                 self._one.read(np.array([token]))
             found.append(self._one.logits().copy())
         return np.concatenate(found)
-
-    def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood."""
-        self._windows = [self._windows[row] for row in rows]
