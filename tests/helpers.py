@@ -12,9 +12,11 @@ import torch
 from hypothesis import settings
 
 from unroll import Corpus, Experiment, Scheme, cells, devices, kernels, plugins
+from unroll.decoding import Decoding
 from unroll.initialisation import parameter_shapes
 from unroll.learner import Learner
 from unroll.model import Model
+from unroll.streams import Stream
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)
@@ -129,3 +131,17 @@ KNOWN = [
     if on_the_cpu(kernel, *variant)
 ]
 every_kernel = pytest.mark.parametrize(("kernel", "cell", "peepholes"), KNOWN)
+
+
+def unlike_streams(count: int, decodings: Sequence[Decoding], symbols: int, k2: int, longest: int) -> list[Stream]:
+    """Different prompts, lengths of prompts, lengths, controls and seeds."""
+    generator = np.random.default_rng(7)
+    return [
+        Stream(
+            generator.integers(symbols, size=generator.integers(1, 2 * k2 + 2)),
+            int(generator.integers(1, longest)),
+            decodings[n % len(decodings)],
+            int(generator.integers(2**62)),
+        )
+        for n in range(count)
+    ]

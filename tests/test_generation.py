@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from helpers import CELL_VARIANTS, every_cell, random_model, tiny
+from helpers import CELL_VARIANTS, every_cell, random_model, tiny, unlike_streams
 
 from unroll import stepping
 from unroll.decoding import Decoding
@@ -35,17 +35,7 @@ def one_model(
 
 
 def mixed_streams(count: int) -> list[Stream]:
-    """Different prompts, lengths of prompts, lengths, controls and seeds."""
-    generator = np.random.default_rng(7)
-    return [
-        Stream(
-            generator.integers(V, size=generator.integers(1, 2 * K2 + 2)),
-            int(generator.integers(1, 7)),
-            DECODINGS[n % len(DECODINGS)],
-            int(generator.integers(2**62)),
-        )
-        for n in range(count)
-    ]
+    return unlike_streams(count, DECODINGS, V, K2, longest=7)
 
 
 def probabilities(model: Model, streams: list[Stream], procedure: str) -> list[tuple[list[int], torch.Tensor]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import every_cell, random_model, tiny
+from helpers import every_cell, random_model, tiny, unlike_streams
 
 from unroll import stepping
 from unroll.beams import beam_search
@@ -56,17 +56,7 @@ def models(
 
 
 def mixed_streams(count: int, symbols: int = V) -> list[Stream]:
-    """Different prompts, lengths of prompts, lengths, controls and seeds."""
-    generator = np.random.default_rng(7)
-    return [
-        Stream(
-            generator.integers(symbols, size=generator.integers(1, 2 * K2 + 2)),
-            int(generator.integers(1, 30)),
-            DECODINGS[n % len(DECODINGS)],
-            int(generator.integers(2**62)),
-        )
-        for n in range(count)
-    ]
+    return unlike_streams(count, DECODINGS, symbols, K2, longest=30)
 
 
 def texts(model: Model, streams: list[Stream], procedure: str, *ends) -> list[list[tuple[int, float]]]:
