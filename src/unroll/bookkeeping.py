@@ -97,6 +97,8 @@ class Bookkeeping:
             for message in messages:
                 yield self.event(Warned, message=message)
         self._report("training")
+        if not self.ended:
+            self.learner.prepare()  # before the clock runs: what is made once is no training
 
     def _resume(self, messages: list[str]) -> None:
         """From the newest batch of which every run that goes on holds a whole checkpoint."""

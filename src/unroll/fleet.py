@@ -9,7 +9,7 @@ from unroll.errors import ConfigurationError
 from unroll.experiment import Experiment
 from unroll.model import PAD
 
-MOST_PADDING = 1.25  # of the smallest vocabulary
+MOST_PADDING = 1.25  # of the size that the smallest vocabulary would have alone, padded as well
 
 
 def shared(experiment: Experiment) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def padded(vocabulary: int) -> int:
 
 
 def _padded_too_far(smallest: int, largest: int) -> bool:
-    return smallest < largest and padded(largest) > MOST_PADDING * max(smallest, PAD)
+    return padded(largest) > MOST_PADDING * padded(smallest)
 
 
 def groups(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> list[list[int]]:

@@ -21,7 +21,7 @@ from unroll.experiment import Experiment
 from unroll.model import Model
 from unroll.optimisers._compiled import Compiled
 from unroll.optimisers._fused import Fused
-from unroll.recording import Recorded
+from unroll.recording import Recorded, unchanged
 
 PIECE = 1 << 16  # elements that the optimiser changes at once on the CPU
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
@@ -84,17 +84,31 @@ class Learner:
         self.loss_sum_M = per_run([0.0] * len(experiments), torch.float64)  # since the last evaluation
         self.loss_count_M = per_run([0] * len(experiments), torch.long)
 
+    def prepare(self) -> None:
+        """Make what is made only once, machine code and a recorded step, so that no batch has to wait for it."""
+        if self.model.device.type == "cuda":
+            self._recording()
+        elif self._compiled:
+            with unchanged(self.changing()):
+                self._on_host()
+
     def step(self) -> None:
         """Train on one batch: on a GPU as a replay of one recorded step, elsewhere as it stands here."""
-        if self.model.device.type != "cuda":
-            with parts.single():
-                self._number.fill_(self.count)
-                self._advance(self.batches[self.count])
+        if self.model.device.type == "cuda":
+            self._recording().replay(self.count)
         else:
-            if self._recorded is None:
-                self._recorded = Recorded(self._advance, self.changing(), self.batches, self._number, self.count)
-            self._recorded.replay(self.count)
+            self._on_host()
         self.count += 1
+
+    def _recording(self) -> Recorded:
+        if self._recorded is None:
+            self._recorded = Recorded(self._advance, self.changing(), self.batches, self._number, self.count)
+        return self._recorded
+
+    def _on_host(self) -> None:
+        with parts.single():
+            self._number.fill_(self.count)
+            self._advance(self.batches[self.count])
 
     def _advance(self, batch: Batch) -> None:
         with precisions.multiplying(self.experiments[0].precision):

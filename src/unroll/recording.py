@@ -6,7 +6,8 @@ says which batch is next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -14,6 +15,16 @@ from torch import Tensor
 from unroll.batches import Batch, Batches
 
 STRETCH = 128  # batches whose places are sent to the device at a time
+
+
+@contextmanager
+def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """What is done to these tensors inside is put right again."""
+    before = [tensor.clone() for tensor in tensors]
+    yield
+    with torch.no_grad():
+        for tensor, old in zip(tensors, before, strict=True):
+            tensor.copy_(old)
 
 
 class Recorded:
@@ -30,20 +41,17 @@ class Recorded:
         self.step, self.batches, self.number, self.first = step, batches, number, first
         self.starts_nMB, self.resets_nMB = batches.stretch(first, STRETCH)
         self.place = torch.zeros(1, dtype=torch.long, device=number.device)
-        # Libraries and compilers want to have run before a recording; what those steps change is put back.
-        before = [tensor.clone() for tensor in changing]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
+        with unchanged(changing):
+            # Libraries and compilers want to have run before a recording.
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    self._step()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
                 self._step()
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self._step()
-        with torch.no_grad():
-            for tensor, old in zip(changing, before, strict=True):
-                tensor.copy_(old)
         self._move(first)
 
     def _step(self) -> None:

@@ -1,0 +1,54 @@
+"""Machine code is made before the first batch: it changes nothing, and no clock counts it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import CPU, on_the_cpu, tiny, tiny_corpus
+
+from unroll import train_fleet
+from unroll.events import Evaluated
+from unroll.learner import Learner
+
+CARRIED = {"state": "carried", "k1": 3, "dropout": 0.25}
+
+
+@pytest.mark.parametrize("kernel", ["compiled", "host", "reference"])
+@pytest.mark.parametrize("changes", [{}, CARRIED], ids=["learned", "carried"])
+def test_preparing_changes_nothing(kernel: str, changes: dict[str, object]) -> None:
+    assert on_the_cpu(kernel, "lstm", "paper")
+    asked = [tiny(seed=seed, **changes) for seed in (0, 1)]
+    prepared, plain = (Learner(asked, [tiny_corpus()] * 2, CPU, kernel) for _ in range(2))
+    for _ in range(3):
+        prepared.prepare()
+        prepared.step()
+        plain.step()
+    for m in range(2):
+        own, other = prepared.snapshot(m), plain.snapshot(m)
+        assert all(torch.equal(own[name], other[name]) for name in own | other)
+
+
+def test_what_is_made_once_is_no_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took: list[float] = []
+
+    def slow(self: Learner) -> None:
+        began = time.perf_counter()
+        time.sleep(0.5)
+        took.append(time.perf_counter() - began)
+
+    monkeypatch.setattr(Learner, "prepare", slow)
+    began = time.perf_counter()
+    events = list(train_fleet([tiny()], [tiny_corpus()], [tmp_path / "run"]))
+    whole = time.perf_counter() - began
+    last = [event for event in events if isinstance(event, Evaluated)][-1]
+    assert len(took) == 1
+    assert last.metrics["seconds"] + sum(took) < whole
+
+
+def test_a_run_that_has_ended_prepares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(train_fleet([tiny()], [tiny_corpus()], [tmp_path / "run"]))
+    monkeypatch.setattr(Learner, "prepare", lambda self: pytest.fail("nothing is left to train"))
+    list(train_fleet([tiny()], [tiny_corpus()], [tmp_path / "run"], resume=True))
