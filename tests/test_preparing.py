@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from helpers import CPU, on_the_cpu, tiny, tiny_corpus
 from unroll import train_fleet
 from unroll.events import Evaluated
 from unroll.learner import Learner
+from unroll.recording import uncollected
 
 CARRIED = {"state": "carried", "k1": 3, "dropout": 0.25}
 
@@ -52,3 +54,25 @@ def test_a_run_that_has_ended_prepares_nothing(tmp_path: Path, monkeypatch: pyte
     list(train_fleet([tiny()], [tiny_corpus()], [tmp_path / "run"]))
     monkeypatch.setattr(Learner, "prepare", lambda self: pytest.fail("nothing is left to train"))
     list(train_fleet([tiny()], [tiny_corpus()], [tmp_path / "run"], resume=True))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_nothing_is_collected_while_a_step_is_recorded(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    collections: list[str] = []
+    monkeypatch.setattr(gc, "callbacks", [])
+    gc.callbacks.append(lambda phase, _: collections.append(phase))
+    thresholds, was = gc.get_threshold(), gc.isenabled()
+    try:
+        (gc.enable if before else gc.disable)()
+        gc.set_threshold(1)
+        collections.clear()
+        with pytest.raises(KeyError), uncollected():
+            garbage = [[] for _ in range(1000)]
+            collected = list(collections)
+            raise KeyError
+        assert collected == []
+        assert len(garbage) == 1000
+        assert gc.isenabled() == before
+    finally:
+        gc.set_threshold(*thresholds)
+        (gc.enable if was else gc.disable)()

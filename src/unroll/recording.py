@@ -6,6 +6,7 @@ says which batch is next.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,6 +16,34 @@ from torch import Tensor
 from unroll.batches import Batch, Batches
 
 STRETCH = 128  # batches whose places are sent to the device at a time
+WARM_UP = 2  # libraries and compilers want to have run before a recording
+
+
+def recorded(work: Callable[[], None], warm_up: int = WARM_UP) -> torch.cuda.CUDAGraph:
+    """What replays `work`, which is done so often before."""
+    # The warm-up has a stream of its own, so that nothing it allocates is tied to the one that is recorded.
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(warm_up):
+            work()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with uncollected(), torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Nothing is collected inside: to destroy an old graph while a new one is recorded spoils the recording."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @contextmanager
@@ -38,27 +67,19 @@ class Recorded:
         number: Tensor,
         first: int,
     ) -> None:
-        self.step, self.batches, self.number, self.first = step, batches, number, first
+        self.batches, self.number, self.first = batches, number, first
         self.starts_nMB, self.resets_nMB = batches.stretch(first, STRETCH)
         self.place = torch.zeros(1, dtype=torch.long, device=number.device)
-        with unchanged(changing):
-            # Libraries and compilers want to have run before a recording.
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(2):
-                    self._step()
-            torch.cuda.current_stream().wait_stream(stream)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self._step()
-        self._move(first)
 
-    def _step(self) -> None:
-        starts_MB, resets_MB = (s.index_select(0, self.place)[0] for s in (self.starts_nMB, self.resets_nMB))
-        self.step(self.batches.gather(self.number, starts_MB, resets_MB))
-        self.number += 1
-        self.place += 1
+        def whole() -> None:
+            starts_MB, resets_MB = (s.index_select(0, self.place)[0] for s in (self.starts_nMB, self.resets_nMB))
+            step(batches.gather(number, starts_MB, resets_MB))
+            self.number += 1
+            self.place += 1
+
+        with unchanged(changing):
+            self.graph = recorded(whole)  # alone: to hold `step` is to hold its learner, which holds this
+        self._move(first)
 
     def _move(self, count: int) -> None:
         self.number.fill_(count)

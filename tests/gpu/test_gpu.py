@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +79,37 @@ def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> Non
         for name, value in alone.model.values(0).items():
             error = (fleet.model.values(m)[name] - value).abs().max()
             assert error <= 1e-9 * value.abs().max().clamp(min=1e-3), name
+
+
+def test_a_recording_bears_the_garbage_of_those_before() -> None:
+    """Old graphs destroyed while a step is recorded would spoil it: nothing is collected then."""
+    runs = [experiment(hidden=128, rows=64, precision="bfloat16")]
+    thresholds = gc.get_threshold()
+    try:
+        for _ in range(5):
+            gc.disable()
+            garbage = Learner(runs, [text()], CUDA, "persistent")
+            garbage.step()
+            garbage.itself = garbage  # type: ignore[attr-defined]
+            del garbage
+            gc.enable()
+            gc.set_threshold(1)
+            learner = Learner(runs, [text()], CUDA, "persistent")
+            learner.step()
+            gc.set_threshold(*thresholds)
+        assert np.isfinite(learner.look().loss(0))
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def test_a_learner_is_let_go_with_its_last_name() -> None:
+    learner = Learner([experiment()], [text()], CUDA, "stacked")
+    learner.step()
+    held = weakref.ref(learner)
+    gc.disable()
+    del learner
+    gc.enable()
+    assert held() is None
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from unroll.recording import recorded
+
 WARM_UP = 3  # steps in which libraries choose their algorithms and Adam makes its state, before anything is recorded
 
 
@@ -16,15 +18,6 @@ def captured(train: Callable[[], None], device: torch.device, record: bool = Tru
             train()
         return train
     with torch.cuda.device(device):
-        # The warm-up has a stream of its own, so that nothing it allocates is tied to the one that is recorded.
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                train()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            train()
+        graph = recorded(train, WARM_UP)
     replay: Callable[[], None] = graph.replay
     return replay
