@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll import plugins
@@ -110,7 +111,7 @@ class Experiment:
         if wrong:
             raise ConfigurationError(*wrong)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """The hash of what training sees: not the sampling procedure, paths, device, kernel or threads."""
         seen = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("trains")}
@@ -142,6 +143,12 @@ class Experiment:
         return found
 
 
+@cache
+def _hints(described: type) -> dict[str, Any]:
+    """The types of a class's fields: they are looked at for every experiment, and slow to find."""
+    return get_type_hints(described)
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a field's type; True is no number here, though it is one to Python."""
     if get_origin(hint) is tuple:
@@ -152,7 +159,7 @@ def fits(value: Any, hint: Any) -> bool:
 def problems(experiment: Experiment) -> list[str]:
     """Everything that is wrong with an experiment, in words."""
     found: list[str | None] = []
-    hints = get_type_hints(Experiment)
+    hints = _hints(Experiment)
     right = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
     for name, value in list(right.items()):
         if not fits(value, hints[name]):
@@ -231,11 +238,11 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
 def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
     """The same, from the document's tables."""
     known: dict[str, dict[str, tuple[str, Any]]] = {}
-    hints = get_type_hints(Experiment)
+    hints = _hints(Experiment)
     for setting in fields(Experiment):
         name = "source" if setting.name == "corpus" else setting.name
         known.setdefault(setting.metadata["table"], {})[name] = (setting.name, hints[setting.name])
-    known["scheme"] = {name: (name, hint) for name, hint in get_type_hints(Scheme).items()}
+    known["scheme"] = {name: (name, hint) for name, hint in _hints(Scheme).items()}
 
     wrong: list[str] = []
     found: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}

@@ -24,10 +24,9 @@ from unroll.paper.experiments import Scale, experiment
 from unroll.paper.figures import BEST, CORPORA, K1, TABLE, TIMED_CORPUS, Series, series, training
 from unroll.paper.records import Record, Time, significant
 
-SAMPLERS = ("windowed-naive", "windowed", "progressive")
 FLEET = len(CORPORA) * len(K1)  # side by side: what a figure has of one architecture and one procedure
 WARM_UP, BLOCK, BLOCKS = 3, 8, 5  # batches before the clock runs, and then so many times so many
-TOKENS = 32  # of a block
+TOKENS = {"windowed-naive": 32, "windowed": 256, "progressive": 256}  # of a block: a GPU draws up to 64 in one launch
 SECONDS = 0.2  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
 
 # k1 hardly changes the time of a batch, says the paper: one run alone, every k1, one curve for each way to train.
@@ -115,7 +114,7 @@ def _times(
     batch = clock.milliseconds(learner.step, BLOCK) / fleet
     if key is not None and key not in tokens:
         model = learner.model.runs([0])
-        tokens[key] = {name.replace("-", "_"): _token(model, corpus, name, fleet, clock) for name in SAMPLERS}
+        tokens[key] = {name.replace("-", "_"): _token(model, corpus, name, fleet, clock) for name in TOKENS}
     return [
         Time(
             scheme=one.scheme,
@@ -140,7 +139,7 @@ def _token(model: Model, corpus: Corpus, procedure: str, texts: int, clock: Cloc
     streams = [Stream(prompt, endless, Decoding(), seed) for seed in range(texts)]
     drawn = generate(model, streams, k2, procedure)
     next(drawn)  # reads the prompt
-    return significant(clock.milliseconds(lambda: next(drawn), TOKENS) / texts, 4) or 0.0
+    return significant(clock.milliseconds(lambda: next(drawn), TOKENS[procedure]) / texts, 4) or 0.0
 
 
 def order(times: Sequence[Time]) -> tuple[Time, ...]:
