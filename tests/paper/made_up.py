@@ -157,6 +157,7 @@ def curve(world: World, one: Series, seed: int = 0) -> Curve:
         device="a made-up GPU",
         evaluating=1.0,
         points=points,
+        epoch=20000 // one.k1,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unroll import durable
 from unroll.errors import InputError
-from unroll.paper import literature, pictures, records
+from unroll.paper import instability, literature, pictures, records
 from unroll.paper.claims import judge
 from unroll.paper.claims.verdict import NOT_JUDGED, VERDICTS, Verdict
 from unroll.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS
@@ -51,6 +51,15 @@ batches, in which nearly every run jumps, are not marked. A rise at the end that
 <!-- unroll: figures -->
 <!-- end -->
 
+## Why conditional training looks unstable
+
+A conditional run is scored from a state of zeros, as scheme 4 samples, and from the states that its training carries.
+A rise is the most times its lowest so far that a curve stands at, from batch 100 on and before overfitting; *rises*
+counts the runs with one above 1.1.
+
+<!-- unroll: instability -->
+<!-- end -->
+
 ## The timing table
 
 <!-- unroll: timing -->
@@ -75,10 +84,11 @@ def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path
         raise InputError(f"{records_folder} has no records. `unroll reproduce` writes them to its --out.")
     (docs / "paper").mkdir(parents=True, exist_ok=True)
     drawn = [path for record in measured.values() if (path := pictures.save(record, docs / "paper"))]
+    looked_at = instability.save(instability.readings(measured), docs / "paper")
     page = docs / "paper.md"
     verdicts = judge(measured)
     text = page.read_text("utf-8") if page.exists() else START
-    written = [*drawn, _write(page, fill(text, blocks(measured, verdicts, drawn)))]
+    written = [*drawn, *filter(None, [looked_at]), _write(page, fill(text, blocks(measured, verdicts, drawn)))]
     schemes = docs / "schemes.md"
     if schemes.exists():
         written.append(_write(schemes, fill(schemes.read_text("utf-8"), {"literature": literature.markdown()})))
@@ -103,6 +113,7 @@ def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]
         "claims": _claims(verdicts),
         "figures": "\n\n".join(f"![{pictures.LOOKS[path.stem].title}](paper/{path.name})" for path in drawn),
         "timing": timing_table(measured["timing"]) if "timing" in measured else "Not measured.",
+        "instability": _instability(measured),
         "evidence": "\n\n".join(_evidence(verdict) for verdict in verdicts),
         "provenance": _provenance(measured),
     }
@@ -189,6 +200,16 @@ def _evidence(verdict: Verdict) -> str:
     numbers = _markdown(verdict.evidence.columns, [[_cell(c) for c in row] for row in verdict.evidence.rows])
     figures = ", ".join(verdict.figures)
     return "\n\n".join(piece for piece in (head, parts, notes, numbers, f"Records: {figures}.") if piece)
+
+
+def _instability(measured: Records) -> str:
+    """Three tables and a picture of scheme 4."""
+    found = instability.readings(measured)
+    if not any(own.apart for own in found):
+        return "Not measured."
+    tables = (instability.by_reset(found), instability.by_setting(found), instability.by_run(found))
+    picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
+    return "\n\n".join((picture, *(_markdown(t.columns, [[_cell(c) for c in row] for row in t.rows]) for t in tables)))
 
 
 def _cell(value: object) -> str:

@@ -73,15 +73,19 @@ LOOKS = {
 
 def save(record: Record, folder: Path, suffix: str = ".png") -> Path | None:
     """Draw a record's figure as FOLDER/FIGURE.png or .svg; None for a record that is no figure of the paper's."""
-    from matplotlib import rc_context
-
     if record.figure not in LOOKS or not any(curve.own for curve in _shown(record).curves):
         return None
-    path = folder / f"{record.figure}{suffix}"
+    return written(draw(record), folder / f"{record.figure}{suffix}")
+
+
+def written(figure: Figure, path: Path) -> Path:
+    """A picture on disk, always the same bytes."""
+    from matplotlib import rc_context
+
     with rc_context({"svg.hashsalt": "unroll", "svg.fonttype": "path", "text.parse_math": False}):
         # Without its metadata a file says nothing of when and with what version it was drawn.
-        metadata: dict[str, Any] = {"Software": None} if suffix == ".png" else {"Date": None, "Creator": None}
-        draw(record).savefig(path, metadata=metadata)
+        metadata: dict[str, Any] = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
+        figure.savefig(path, metadata=metadata)
     return path
 
 

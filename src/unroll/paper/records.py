@@ -56,6 +56,7 @@ class Curve:
     device: str
     evaluating: float  # seconds, of the whole fleet
     points: Points = field(repr=False)
+    epoch: int | None = None  # its batches; None where nobody has counted
 
     @property
     def series(self) -> Series:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unroll import sweep
+from unroll.batches import Schedule
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, Interrupted, RunError
 from unroll.experiment import Experiment
@@ -229,6 +230,7 @@ class Reproduction:
             device=status["device"],
             evaluating=significant(status["evaluating"], 4) or 0.0,
             points=points,
+            epoch=Schedule(e, self.corpora[place.corpus].split(e.split_seed).train).batches_an_epoch,
         )
 
     def _series(self, one: Experiment) -> Series:
