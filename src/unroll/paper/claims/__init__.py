@@ -163,7 +163,9 @@ def _whole(name: str, record: Record | None) -> Record:
     missing = {seed: sum((own, seed) not in there for own in FIGURES[name]) for seed in record.seeds}
     seeds = [seed for seed, count in missing.items() if not count]
     if not seeds:
-        raise NotJudgedError(f"{min(missing.values(), default=0)} curves of {name} are missing from its record")
+        lacking = min(missing.values(), default=0)
+        what = f"{lacking} curves of {name} are" if lacking > 1 else f"a curve of {name} is"
+        raise NotJudgedError(f"{what} missing from its record")
     return replace(record, curves=tuple(curve for curve in record.curves if curve.seed in seeds))
 
 
