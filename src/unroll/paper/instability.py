@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 # Batches since training last began from zeros: at once, within the shortest epoch but Music's, and beyond.
 SINCE = ((0, 100), (100, 300), (300, 1000), (1000, math.inf))
+ABOUT = (
+    "A conditional run is scored from a state of zeros, as scheme 4 samples, and from the states that its training "
+    "carries. A rise is the most times its lowest so far that a curve stands at, from batch 100 on and before "
+    "overfitting; “rises” counts the runs with one above 1.1."
+)
 PANELS = ("as in the paper", "never reset", "never reset, read on", "reset at random")
 
 

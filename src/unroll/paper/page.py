@@ -53,10 +53,6 @@ batches, in which nearly every run jumps, are not marked. A rise at the end that
 
 ## Why conditional training looks unstable
 
-A conditional run is scored from a state of zeros, as scheme 4 samples, and from the states that its training carries.
-A rise is the most times its lowest so far that a curve stands at, from batch 100 on and before overfitting; *rises*
-counts the runs with one above 1.1.
-
 <!-- unroll: instability -->
 <!-- end -->
 
@@ -208,8 +204,9 @@ def _instability(measured: Records) -> str:
     if not any(own.apart for own in found):
         return "Not measured."
     tables = (instability.by_reset(found), instability.by_setting(found), instability.by_run(found))
+    told = [_markdown(t.columns, [[_cell(c) for c in row] for row in t.rows]) for t in tables]
     picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
-    return "\n\n".join((picture, *(_markdown(t.columns, [[_cell(c) for c in row] for row in t.rows]) for t in tables)))
+    return "\n\n".join((instability.ABOUT, picture, *told))
 
 
 def _cell(value: object) -> str:

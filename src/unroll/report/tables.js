@@ -40,9 +40,13 @@ function evidence(verdict, figures) {
   const links = verdict.figures.flatMap((name, i) => [i ? ", " : "", link(name)]);
   const { columns, rows } = verdict.evidence;
   if (!rows.length) return links;
+  return [...links, make("details", {}, make("summary", {}, "numbers"), make("p", {}, bdi(verdict.measured)), numbersTable(columns, rows))];
+}
+
+/** Rows of words and numbers, as the records' tables have them. */
+function numbersTable(columns, rows) {
   const cell = (value) => make("td", { class: typeof value === "number" ? "number" : null }, bdi(numberWords(value)));
-  return [...links, make("details", {}, make("summary", {}, "numbers"), make("p", {}, bdi(verdict.measured)),
-    make("table", {}, head(...columns), make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell))))))];
+  return make("table", {}, head(...columns), make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell)))));
 }
 
 const head = (...names) => make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, bdi(name)))));
