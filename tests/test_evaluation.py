@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import check_close, every_cell, random_ids, random_model, random_tensor, tiny, tiny_corpus
+from helpers import check_close, every_cell, random_ids, random_model, random_tensor, tiny, tiny_corpus, torch_threads
 
 from unroll import Corpus, Run, load, perplexity, plugins, sample, samplers, score, train
 from unroll.errors import ConfigurationError, CorpusError, RunError, SymbolError
@@ -206,3 +206,13 @@ def test_a_run_without_its_corpus_asks_for_one(tmp_path: Path) -> None:
     assert perplexity(run, corpus=tiny_corpus()) == perplexity(run, corpus=tiny_corpus())
     with pytest.raises(ConfigurationError, match="Did you mean windowed"):
         perplexity(run, "window", corpus=tiny_corpus())
+
+
+def test_torch_is_kept_to_one_thread_while_the_parts_of_a_text_are_scored() -> None:
+    """Threads of torch's that wait for its next operation would take the cores: ten times the time where both are busy."""
+    seen: list[int] = []
+    model = random_model([tiny()], [7], "reference")
+    with torch_threads(2):
+        token_nll(model, [random_ids(40)], K2, "windowed", between=lambda: seen.append(torch.get_num_threads()))
+        assert torch.get_num_threads() == 2
+    assert set(seen) == {1}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unroll import precisions, samplers
+from unroll import parts, precisions, samplers
 from unroll.errors import CorpusError
 from unroll.kernels import States
 from unroll.model import Model
@@ -59,15 +59,15 @@ def token_nll(
         raise CorpusError(f"Perplexity needs more than k2 = {k2} tokens; there are {shortest}.")
     # Shorter texts are filled up with a symbol that every run knows; what is said of it is cut away again.
     ids_MN = pad_sequence(list(texts), batch_first=True)
-    parts, place = [], k2
-    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+    pieces, place = [], k2
+    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision), parts.single():
         for chunk_MnRH in samplers.load(procedure).hidden(model, ids_MN, k2, first):
             between()
             for logits_MnRV in logits(model, chunk_MnRH):
                 _, n, R, _ = logits_MnRV.shape
-                parts.append(nll(logits_MnRV, ids_MN[:, place : place + n].unsqueeze(-1).expand(-1, -1, R)))
+                pieces.append(nll(logits_MnRV, ids_MN[:, place : place + n].unsqueeze(-1).expand(-1, -1, R)))
                 place += n
-    nll_MNR = torch.cat(parts, dim=1).cpu()
+    nll_MNR = torch.cat(pieces, dim=1).cpu()
     return [nll_NR[: len(ids_N) - k2] for nll_NR, ids_N in zip(nll_MNR, texts, strict=True)]
 
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unroll import evaluation, precisions, samplers, tokens
+from unroll import evaluation, parts, precisions, samplers, tokens
 from unroll.errors import ConfigurationError, RunError, SymbolError
 from unroll.evaluation import Perplexity
 from unroll.streams import DIVERGED
@@ -160,14 +160,14 @@ def stretches(run: Run, ids: Ids, sample: str | None = None, alternatives: int =
 def _predictions(run: Run, ids_N: Tensor, procedure: str, k2: int) -> Iterator[Tensor]:
     """Logits for every token but the first."""
     # The first k2 tokens: a window has read the text from its beginning too, so that both procedures are one there.
-    parts = [("progressive", ids_N[:k2], 1)] if k2 > 1 else []
-    parts += [(procedure, ids_N, k2)] if len(ids_N) > k2 else []
-    for name, text_N, known in parts:
+    ways = [("progressive", ids_N[:k2], 1)] if k2 > 1 else []
+    ways += [(procedure, ids_N, k2)] if len(ids_N) > k2 else []
+    for name, text_N, known in ways:
         chunks = samplers.load(name).hidden(run.model, text_N.unsqueeze(0), known)
         found = (logits for h_MnRH in chunks for logits in evaluation.logits(run.model, h_MnRH))
         while True:
-            # Both hold while this computes, not while the caller looks at what came of it.
-            with torch.no_grad(), precisions.multiplying(run.model.experiments[0].precision):
+            # These hold while this computes, not while the caller looks at what came of it.
+            with torch.no_grad(), precisions.multiplying(run.model.experiments[0].precision), parts.single():
                 logits_MnRV = next(found, None)
             if logits_MnRV is None:
                 break
