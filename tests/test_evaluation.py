@@ -209,7 +209,7 @@ def test_a_run_without_its_corpus_asks_for_one(tmp_path: Path) -> None:
 
 
 def test_torch_is_kept_to_one_thread_while_the_parts_of_a_text_are_scored() -> None:
-    """Threads of torch's that wait for its next operation would take the cores: ten times the time on a busy machine."""
+    """Threads of torch that wait for its next operation would take the cores from those that work on the parts."""
     seen: list[int] = []
     model = random_model([tiny()], [7], "reference")
     with torch_threads(2):
