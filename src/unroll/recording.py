@@ -50,10 +50,12 @@ def uncollected() -> Iterator[None]:
 def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
     """What is done to these tensors inside is put right again."""
     before = [tensor.clone() for tensor in tensors]
-    yield
-    with torch.no_grad():
-        for tensor, old in zip(tensors, before, strict=True):
-            tensor.copy_(old)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, old in zip(tensors, before, strict=True):
+                tensor.copy_(old)
 
 
 class Recorded:

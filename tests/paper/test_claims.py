@@ -89,7 +89,7 @@ IN_PARTS: list[tuple[str, dict[str, Any], str]] = [
     ("C8", {"with_dropout": 0.0}, "it stays observable"),
     ("C9", {"bump": {"": 1.4, "learning_rate": 1.6, "optimiser": 1.1}}, "learning rate 0.0001 or RMSprop lower it"),
     ("C11", {"gain": {(1, 128): 0.1, (1, 512): 0.2, (2, 128): 0.2, (2, 512): 0.3}}, "the relative gain shrinks"),
-    ("C12", {"naive": 3.0}, "and at most 20 times"),
+    ("C12", {"naive": 3.0}, "by 10 to 20 times"),
     ("C13", {"k2_costs": False}, "a smaller k2 finishes sooner"),
     ("C13", {"spread": {1: 3.0, 2: 0.0, 3: 0.0, 4: 0.0}}, "scheme 1 is the most robust"),
     ("C13", {"short_noise": 1.0}, "its shortest k2 is noisy only at first"),

@@ -110,7 +110,17 @@ def test_the_picture_shows_the_worst_run_and_a_panel_for_every_way_to_reset(tmp_
     assert instability.save([instability.reading(run(carried=None))], tmp_path) is None
 
 
-def test_a_run_without_a_finite_number_is_left_out() -> None:
+def test_a_perplexity_that_was_not_finite_is_the_highest_rise() -> None:
     made = run()
-    made.points["progressive"][-1] = None
-    assert instability.readings({"schemes": Record("schemes", 1.0, (0,), "0", (made,))}) == []
+    made.points["progressive"][30] = None
+    (found,) = instability.readings({"schemes": Record("schemes", 1.0, (0,), "0", (made,))})
+    assert found.zero == math.inf
+    assert (found.carried, found.loss) == (1.0, 1.0)
+    assert GRID[30] not in found.apart
+    assert cells(instability.by_setting([found]))["rises from zeros"] == 1
+
+
+def test_the_last_point_of_an_epoch_comes_before_its_reset() -> None:
+    found = instability.reading(replace(run(), epoch=GRID[-1] // 4))
+    assert found.since_zero(GRID[-1]) == GRID[-1] // 4
+    assert found.since_zero(GRID[-1] // 4 + 1) == 1

@@ -75,8 +75,8 @@ def test_unstable_is_marked_after_the_first_hundred_batches_only() -> None:
     batches = curve.points["batch"]
     early = [500.0 if batch == 5 else 90.0 - i for i, batch in enumerate(batches)]
     late = [90.0 if batch == 12800 else value for batch, value in zip(batches, early, strict=True)]
-    assert pictures.unstable_from(replace(curve, points=curve.points | {"windowed": early})) is None
-    assert pictures.unstable_from(replace(curve, points=curve.points | {"windowed": late})) == 12800
+    assert pictures.marked(replace(curve, points=curve.points | {"windowed": early})) is None
+    assert pictures.marked(replace(curve, points=curve.points | {"windowed": late})) == 12800
 
 
 def test_what_is_no_figure_is_not_drawn(tmp_path: Path) -> None:

@@ -59,15 +59,15 @@ def test_columns_of_different_lengths_are_refused(tmp_path):
 
 
 def test_a_curve_is_unstable_where_it_first_rises_a_tenth_above_its_lowest():
-    assert curve([10.0, 5.0, 5.5, 5.0]).unstable_at() is None
-    assert curve([10.0, 5.0, 5.6, 5.0]).unstable_at() == 4
-    assert curve([10.0, 5.0, None, 5.0]).unstable_at() == 4
+    assert curve([10.0, 5.0, 5.5, 5.0]).unstable() == []
+    assert curve([10.0, 5.0, 5.6, 5.0]).unstable()[0] == 4
+    assert curve([10.0, 5.0, None, 5.0]).unstable()[0] == 4
 
 
 def test_a_curve_is_unstable_where_it_first_rises_a_tenth_above_another():
     falling = curve([10.0, 5.0, 4.0, 3.0])
-    assert falling.unstable_at(falling) is None
-    assert falling.unstable_at(curve([10.0, 5.0, 3.0, 1.0])) == 4
+    assert falling.unstable(falling) == []
+    assert falling.unstable(curve([10.0, 5.0, 3.0, 1.0]))[0] == 4
 
 
 def test_a_curves_own_perplexity_is_its_procedures_column_without_gaps():

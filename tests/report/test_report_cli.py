@@ -67,6 +67,11 @@ def test_runs_sweeps_and_records_share_a_page(run: Path, sweep: Path, tmp_path: 
     assert [verdict["claim"] for verdict in data["verdicts"]] == [f"C{i}" for i in range(1, 18)]
 
 
+def test_the_folder_of_the_records_itself_is_enough(tmp_path: Path) -> None:
+    paper = write_all(tmp_path / "paper", records(extras=False))
+    assert made(tmp_path / "a.html", paper / "records") == made(tmp_path / "b.html", paper)
+
+
 def test_a_folder_of_runs_is_enough(run: Path, sweep: Path, tmp_path: Path) -> None:
     given = made(tmp_path / "page.html", sweep / "runs")
     assert {curve["name"].split("/")[0] for curve in data_of(given)["curves"]} == {"runs"}

@@ -141,7 +141,7 @@ def test_what_is_unstable_is_marked_at_the_start_and_after_it(tmp_path: Path) ->
     own = replace(own, points=own.points | {"windowed": values})
     (shown,) = data_of(page(gather([write_all(tmp_path, [Record("schemes", 1.0, (0,), "0.2", (own,))])])))["curves"]
     assert shown["unstable"] == [3, 12800]
-    assert shown["unstable"][0] == own.unstable_at()
+    assert shown["unstable"] == own.unstable()
 
 
 def test_a_small_scale_and_reconstructions_are_said(tmp_path: Path) -> None:

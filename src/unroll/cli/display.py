@@ -6,9 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from unroll.cli.screen import duration, say, warn
+from unroll.errors import UnrollError
 from unroll.events import Evaluated, Event, Stepped, Warned
 
 if TYPE_CHECKING:
@@ -38,17 +40,19 @@ class Pace:
     """How fast, and how long still."""
 
     def __init__(self) -> None:
-        self.began, self.first = time.perf_counter(), -1
+        self.began, self.first = 0.0, -1
 
     def words(self, event: Event) -> str:
         """Tokens a second of training, and the time left at the pace so far, evaluations included."""
         learner = event.learner
         experiment, count = learner.experiments[0], learner.count
-        if self.first < 0:
-            self.began, self.first = time.perf_counter(), count - 1
-        each = (time.perf_counter() - self.began) / max(count - self.first, 1)
         tokens = experiment.rows * experiment.scheme.k2 * count / event.seconds if event.seconds else 0.0
-        return f"{tokens:,.0f} tokens/s   {duration(each * (experiment.batches - count))} left"
+        speed = f"{tokens:,.0f} tokens/s"
+        if self.first < 0:
+            self.began, self.first = time.perf_counter(), count
+            return speed
+        each = (time.perf_counter() - self.began) / (count - self.first)
+        return f"{speed}   {duration(each * (experiment.batches - count))} left"
 
 
 def spark(values: Sequence[float], width: int = 48) -> str:
@@ -115,7 +119,8 @@ class _Panel:
             self.latest = event.metrics
             self.curve.append(event.metrics["perplexity"][event.learner.experiments[0].scheme.sample])
             if time.perf_counter() - self.sampled_at > SAMPLE_SECONDS:
-                self.sample = self._draw(event)
+                with suppress(UnrollError):  # a model that has diverged writes nothing; training says what to do
+                    self.sample = self._draw(event)
                 self.sampled_at = time.perf_counter()
 
     def render(self, event: Event) -> RenderableType:

@@ -83,6 +83,7 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
     from unroll.paper.planning import estimate
     from unroll.sweep import in_words
 
+    say("Planning: a few batches of each kind of fleet are timed. The real run does so anew.")
     plan, trainings = asked.plan()
     seconds = estimate(plan, trainings, asked.library)
     finished = len(asked.wanted) - len(asked.left)
@@ -99,17 +100,17 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
     typer.echo(
         f"{', '.join(asked.figures)}: {curves} curves, {len(asked.wanted)} trainings, {finished} of them finished"
     )
+    took, most = duration(sum(seconds.values())), largest / 1e9
+    typer.echo(
+        f"{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
+        f"at most {most:,.1f} GB at a time"
+    )
     for own in plan.fleets:
         typer.echo(f"\nfleet {own.name}: {in_words(own)}, about {duration(seconds[own.name])} of training")
         for name in own.runs:
             typer.echo(f"  {name}")
     for name, reason in plan.refused.items():
         typer.echo(f"\ncannot be trained: {name}\n  {reason}")
-    took, most = duration(sum(seconds.values())), largest / 1e9
-    typer.echo(
-        f"\n{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
-        f"at most {most:,.1f} GB at a time"
-    )
 
 
 def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:

@@ -1,10 +1,10 @@
 """When does conditional training look unstable, and why? What the records of scheme 4 say (r=1 γ=512, k2 = 100).
 
-At every evaluation point a conditional run is measured three times: the loss of its training since the last point, and
-the perplexity of the test set, read progressively from a state of zeros, as the scheme asks, and from the states that
-the rows of training carry at that moment. If training were unstable, all three would rise. If the model only did not
-know what to do with a state of zeros, the second alone would, and it would stop once training has begun from zeros
-again: with the reset at an epoch's end.
+At every evaluation point a conditional run is measured three times: the loss of its training, a mean over the batches
+since the last point, and at that moment the perplexity of the test set, read progressively from a state of zeros, as
+the scheme asks, and from the states that the rows of training carry. If training were unstable, the third would rise
+with the second, and if for long, the first too. If the model only did not know what to do with a state of zeros, the
+second alone would, and it would stop once training has begun from zeros again: with the reset at an epoch's end.
 
 A curve's *rise* is the most times its lowest so far that it stands at, from batch 100 on, before which Adam's first
 steps throw every run about, and up to the lowest point of the curve from carried states, since what rises behind that
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Batches since training last began from zeros: at once, within the shortest epoch but Music's, and beyond.
-SINCE = ((0, 100), (100, 300), (300, 1000), (1000, math.inf))
+SINCE = ((1, 100), (100, 300), (300, 1000), (1000, math.inf))
 ABOUT = (
     "A conditional run is scored from a state of zeros, as scheme 4 samples, and from the states that its training "
-    "carries. A rise is the most times its lowest so far that a curve stands at, from batch 100 on and before "
-    "overfitting; “rises” counts the runs with one above 1.1."
+    "carries; its loss is the mean over the batches since the point before. A rise is the most times its lowest so far "
+    "that a curve stands at, from batch 100 on; that of a perplexity up to its best point, since what rises behind "
+    "that is overfitting. “Rises” counts the runs with one above 1.1."
 )
 PANELS = ("as in the paper", "never reset", "never reset, read on", "reset at random")
 
@@ -55,40 +56,36 @@ class Reading:
         return max(self.apart, key=self.apart.__getitem__) if self.apart else None
 
     def since_zero(self, batch: int) -> int:
-        """Batches since training last began from zeros, under a reset each epoch."""
-        return batch % (self.curve.epoch or self.curve.batches)
+        """Batches since training last began from zeros, under a reset each epoch: after the last of one, all of it."""
+        epoch = self.curve.epoch or self.curve.batches
+        return (batch - 1) % epoch + 1
 
 
 def readings(records: Records) -> list[Reading]:
     """Every conditional run of the architecture that the paper goes on with, once."""
     every = {c.identity: c for name in ("schemes", "extras") if name in records for c in records[name].curves}
     chosen = [c for c in every.values() if c.train == "conditional" and (c.layers, c.hidden) in BEST and c.k2 == 100]
-    return [reading(curve) for curve in sorted(chosen, key=lambda c: (c.corpus, c.k1, c.seed)) if _whole(curve)]
+    return [reading(curve) for curve in sorted(chosen, key=lambda c: (c.corpus, c.k1, c.seed)) if curve.points["batch"]]
 
 
 def reading(curve: Curve) -> Reading:
-    """What is measured on one run."""
+    """What is measured on one run. Where there is no number it was not finite: above anything."""
     points = curve.points
-    batches, zero, carried = points["batch"], points["progressive"], points.get(CARRIED)
+    batches, zero = points["batch"], _numbers(points["progressive"])
+    carried = _numbers(points[CARRIED]) if CARRIED in points else None
     best = batches[_lowest(carried or zero)]
-    apart = {
-        batch: a / b
-        for batch, a, b in zip(batches, zero, carried or (), strict=bool(carried))
-        if batch >= WARM_UP and b
-    }
+    pairs = zip(batches, zero, carried, strict=True) if carried else ()
     return Reading(
         curve,
-        _rise(batches, [math.exp(loss) for loss in points["loss"]], batches[-1]),
+        _rise(batches, [math.exp(loss) for loss in _numbers(points["loss"])], batches[-1]),
         _rise(batches, zero, best),
         _rise(batches, carried, best) if carried else None,
-        apart,
+        {batch: a / b for batch, a, b in pairs if batch >= WARM_UP and math.isfinite(a / b)},
     )
 
 
-def _whole(curve: Curve) -> bool:
-    """Whether every point has its numbers: a run that went to infinity is told of elsewhere."""
-    columns = [curve.points[name] for name in ("loss", "progressive", CARRIED) if name in curve.points]
-    return bool(curve.points["batch"]) and all(value is not None for column in columns for value in column)
+def _numbers(column: Sequence[float | None]) -> list[float]:
+    return [math.inf if value is None else value for value in column]
 
 
 def _lowest(values: Sequence[float]) -> int:
@@ -98,7 +95,7 @@ def _lowest(values: Sequence[float]) -> int:
 def _rise(batches: Sequence[int], values: Sequence[float], until: int) -> float:
     lowest, most = math.inf, 1.0
     for batch, value in zip(batches, values, strict=True):
-        if WARM_UP <= batch <= until:
+        if WARM_UP <= batch <= until and math.isfinite(lowest):
             most = max(most, value / lowest)
         lowest = min(lowest, value)
     return most
@@ -165,7 +162,7 @@ def by_reset(found: Iterable[Reading]) -> Table:
         for batch, value in r.apart.items() if r.curve.epoch else ():
             since = r.since_zero(batch)
             place = next(n for n, (low, high) in enumerate(SINCE) if low <= since < high)
-            bins.setdefault((batch >= (r.curve.epoch or 0), place), []).append(value)
+            bins.setdefault((batch > (r.curve.epoch or 0), place), []).append(value)
     rows = []
     for (later, place), values in sorted(bins.items()):
         low, high = SINCE[place]

@@ -17,7 +17,7 @@ from unroll.errors import InputError
 from unroll.paper import instability, literature, pictures, records
 from unroll.paper.claims import judge
 from unroll.paper.claims.verdict import NOT_JUDGED, VERDICTS, Verdict
-from unroll.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS
+from unroll.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, trainings
 from unroll.paper.records import Curve, Record, Time
 
 Records = Mapping[str, Record]
@@ -27,8 +27,8 @@ START = """\
 # The paper, reproduced
 
 De Boom, Demeester and Dhoedt, *Character-level Recurrent Neural Networks in Practice: Comparing Training and Sampling
-Schemes*, trained 222 models to compare four schemes. All of them were trained again here; every number and picture
-below is drawn from the records in `results/paper` by `python -m unroll.paper.page results/paper docs`, without a GPU.
+Schemes*, trained 222 models to compare four schemes. Here they are trained again; every number and picture below is
+drawn from the records in `results/paper` by `python -m unroll.paper.page results/paper docs`, without a GPU.
 
 <!-- unroll: summary -->
 <!-- end -->
@@ -152,12 +152,17 @@ def _summary(measured: Records, verdicts: tuple[Verdict, ...]) -> str:
     counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
     told = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
     papers, every = cost(measured, base=True), cost(measured)
-    return (
-        f"The {len(verdicts)} claims: **{told}**. The paper's experiments once, {papers[0]} trainings, took "
-        f"{_duration(papers[1])} of training and {_duration(papers[2])} of evaluation; by its own table its 222 took "
-        f"about 97 hours. With further seeds and the extras, {every[0]} trainings took {_duration(every[1])} and "
-        f"{_duration(every[2])}."
+    text = (
+        f"The {len(verdicts)} claims: **{told}**. Of the paper's {len(trainings(PAPER))} trainings {papers[0]} are in "
+        f"the records; they took {_duration(papers[1])} of training and {_duration(papers[2])} of evaluation. By the "
+        "paper's own table its trainings took about 97 hours."
     )
+    if every[0] == papers[0]:
+        return text
+    more = (
+        f"With further seeds and the extras, {every[0]} trainings took {_duration(every[1])} and {_duration(every[2])}."
+    )
+    return f"{text} {more}"
 
 
 def cost(measured: Records, base: bool = False) -> tuple[int, float, float]:

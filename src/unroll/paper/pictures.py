@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unroll.paper.claims.words import CORPUS_NAMES, WARM_UP
 from unroll.paper.figures import RANDOM_RESET
-from unroll.paper.records import UNSTABLE, Curve, Record
+from unroll.paper.records import Curve, Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, VERMILION, PURPLE = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7"
 SKY = "#56b4e9"
 INK, GREY, PALE = "#222222", "#777777", "#e8e8e8"
-NAMES = {"english": "English", "finnish": "Finnish", "linux": "Linux", "music": "Music"}
 # The paper clips its figure of k2 here.
 CLIP = 80.0
-# Marks begin after Adam's first steps, which throw nearly every run far up: marks on all of them would say nothing.
-MARK_FROM = 100
 # Inches: a page of documentation. Places are fixed, not fitted, so that they depend on nothing.
 WIDTH, PANEL, HEAD, FOOT = 7.6, 2.8, 0.55, 0.95
 
@@ -45,7 +43,7 @@ class Look(NamedTuple):
 
 FOUR = (BLUE, GREEN, VERMILION, ORANGE)
 SCHEME_COLOURS = dict(zip((1, 2, 3, 4), FOUR, strict=True))
-CORPUS_COLOURS = dict(zip(NAMES, FOUR, strict=True))
+CORPUS_COLOURS = dict(zip(CORPUS_NAMES, FOUR, strict=True))
 ARCHITECTURE_COLOURS = dict(zip(((1, 128), (1, 512), (2, 128), (2, 512)), FOUR, strict=True))
 K2_COLOURS = dict(zip((20, 40, 60, 80, 100), (*FOUR, PURPLE), strict=True))
 # What we asked of scheme 4 beyond the paper; black is the paper's own setting.
@@ -96,7 +94,9 @@ def draw(record: Record) -> Figure:
 
     look = LOOKS[record.figure]
     record = _shown(record)
-    panels = [name for name in (NAMES if look.panel == "corpus" else SCHEME_COLOURS) if _of(record, look.panel, name)]
+    panels = [
+        name for name in (CORPUS_NAMES if look.panel == "corpus" else SCHEME_COLOURS) if _of(record, look.panel, name)
+    ]
     rows = math.ceil(len(panels) / 2)
     height = PANEL * rows + HEAD + FOOT
     figure = Figure(figsize=(WIDTH, height), dpi=150)
@@ -121,7 +121,7 @@ def _shown(record: Record) -> Record:
 def label(what: str, value: Any) -> str:
     """A value in words: `scheme 1`, `r = 1, γ = 512`, `Finnish`."""
     if what in ("corpus", "setting"):
-        return NAMES.get(value, str(value))
+        return CORPUS_NAMES.get(value, str(value))
     if what == "architecture":
         return f"r = {value[0]}, γ = {value[1]}"
     return f"{'k2 = ' if what == 'k2' else 'scheme '}{value}"
@@ -195,8 +195,8 @@ def _mark(axes: Any, curve: Curve, beside: Sequence[Curve], look: Look, colour: 
     at = dict(zip(curve.points["batch"], curve.points[look.against], strict=True))
     value = {batch: own for batch, _, own in curve.own}
     top = CLIP if look.against == "seconds" else math.inf
-    when = unstable_from(curve, _third(curve, beside))
-    if when in value and not look.merged:
+    when = marked(curve, _third(curve, beside))
+    if when is not None and not look.merged:
         axes.plot(
             [at[when]], [min(value[when], top)], "o", markersize=3.6, markerfacecolor="white", color=colour, zorder=5
         )
@@ -213,19 +213,14 @@ def _third(curve: Curve, beside: Sequence[Curve]) -> Curve | None:
     return same[0] if same else None
 
 
+def marked(curve: Curve, other: Curve | None = None) -> int | None:
+    """The first unstable batch after Adam's first steps, which throw nearly every run far up and say nothing."""
+    there = {batch for batch, _, _ in curve.own}
+    return next((batch for batch in curve.unstable(other) if batch >= WARM_UP and batch in there), None)
+
+
 def _setting(curve: Curve) -> tuple[str, int, int, int]:
     return curve.corpus, curve.k1, curve.k2, curve.seed
-
-
-def unstable_from(curve: Curve, other: Curve | None = None, since: int = MARK_FROM) -> int | None:
-    """The first batch, from one on, that is unstable by the definition of the records."""
-    beside = {batch: value for batch, _, value in other.own} if other else {}
-    lowest = math.inf
-    for batch, _, value in curve.own:
-        if batch >= since and value > UNSTABLE * min(lowest, beside.get(batch, math.inf)):
-            return batch
-        lowest = min(lowest, value)
-    return None
 
 
 def _axes(every: Sequence[Any], record: Record, look: Look) -> None:

@@ -70,18 +70,18 @@ class Curve:
         columns = zip(self.points["batch"], self.points["sequences"], self.points[self.sample], strict=True)
         return [(batch, sequences, value) for batch, sequences, value in columns if value is not None]
 
-    def unstable_at(self, other: Curve | None = None) -> int | None:
-        """The first batch with a perplexity above 1.1 × the lowest so far, or 1.1 × that of `other` (scheme 3's).
+    def unstable(self, other: Curve | None = None) -> list[int]:
+        """The batches with a perplexity above 1.1 × the lowest so far, or 1.1 × that of `other` (scheme 3's).
 
         The own procedure is scored at every point, so a gap in its column was no finite number: above anything.
         """
         beside = {batch: value for batch, _, value in other.own} if other else {}
-        lowest = math.inf
+        lowest, found = math.inf, []
         for batch, value in zip(self.points["batch"], self.points[self.sample], strict=True):
             if value is None or value > UNSTABLE * min(lowest, beside.get(batch, math.inf)):
-                return int(batch)
-            lowest = min(lowest, value)
-        return None
+                found.append(int(batch))
+            lowest = min(lowest, math.inf if value is None else value)
+        return found
 
 
 @dataclass(frozen=True)

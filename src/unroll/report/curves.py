@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields, replace
 from typing import Any
 
 from unroll.paper.claims.words import WARM_UP
-from unroll.paper.records import CARRIED, UNSTABLE, Curve, significant
+from unroll.paper.records import CARRIED, Curve, significant
 
 DIGITS = {"loss": 6, "seconds": 4}  # significant digits on the page; perplexities like the loss
 SHARED = ("batch", "sequences")  # the page counts sequences by itself
@@ -54,7 +53,7 @@ class Curves:
         """The first unstable batch, and the first from WARM_UP on; conditional training is held to scheme 3 too."""
         if not curve.own or curve.sample == CARRIED:
             return []
-        found = unstable(curve, self._beside(curve))
+        found = curve.unstable(self._beside(curve))
         return list(dict.fromkeys([*found[:1], *[batch for batch in found if batch >= WARM_UP][:1]]))
 
     def _beside(self, curve: Curve) -> Curve | None:
@@ -62,17 +61,6 @@ class Curves:
             return None
         wanted = replace(curve.series, scheme=3)
         return next((c for c in self.curves if c.scheme == 3 and c.seed == curve.seed and c.series == wanted), None)
-
-
-def unstable(curve: Curve, other: Curve | None = None) -> list[int]:
-    """Every batch that `Curve.unstable_at` would call unstable, not the first alone."""
-    beside = {batch: value for batch, _, value in other.own} if other else {}
-    lowest, found = math.inf, []
-    for batch, value in zip(curve.points["batch"], curve.points[curve.sample], strict=True):
-        if value is None or value > UNSTABLE * min(lowest, beside.get(batch, math.inf)):
-            found.append(int(batch))
-        lowest = min(lowest, math.inf if value is None else value)
-    return found
 
 
 def _rounded(column: list[Any], digits: int) -> list[float | None]:

@@ -72,6 +72,8 @@ def _kind(path: Path, name: str) -> Gathered | None:
         if not read:
             raise RunError(f"{path / 'records'} holds no record of a figure. {REMEDY}")
         return Gathered(records=read)
+    if path.name == "records" and (own := records.read(path.absolute().parent)):
+        return Gathered(records=own)
     if (path / "sweep.json").is_file():
         return _sweep(path, name)
     return None

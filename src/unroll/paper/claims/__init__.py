@@ -20,7 +20,7 @@ from dataclasses import replace
 from unroll.paper.claims import architectures, clocks, data, schemes, windows
 from unroll.paper.claims.lines import between, gmean
 from unroll.paper.claims.verdict import NOT_JUDGED, Claim, NotJudgedError, Records, Verdict, decide
-from unroll.paper.claims.words import percent
+from unroll.paper.claims.words import CORPUS_NAMES, percent
 from unroll.paper.figures import FIGURES, Series
 from unroll.paper.records import Record
 
@@ -160,12 +160,14 @@ def _whole(name: str, record: Record | None) -> Record:
     if record.scale < 1:
         raise NotJudgedError(f"not judged at this scale, {record.scale:g} of the paper's")
     there = {(curve.series, curve.seed) for curve in record.curves}
-    missing = {seed: sum((own, seed) not in there for own in FIGURES[name]) for seed in record.seeds}
-    seeds = [seed for seed, count in missing.items() if not count]
+    missing = {seed: [own for own in FIGURES[name] if (own, seed) not in there] for seed in record.seeds}
+    seeds = [seed for seed, lacking in missing.items() if not lacking]
     if not seeds:
-        lacking = min(missing.values(), default=0)
-        what = f"{lacking} curves of {name} are" if lacking > 1 else f"a curve of {name} is"
-        raise NotJudgedError(f"{what} missing from its record")
+        lacking = min(missing.values(), key=len, default=list(FIGURES[name]))
+        one = lacking[0]
+        first = f"{CORPUS_NAMES[one.corpus]}, scheme {one.scheme}, k1 = {one.k1}, k2 = {one.k2}"
+        what = f"{len(lacking)} curves of {name} are" if len(lacking) > 1 else f"a curve of {name} is"
+        raise NotJudgedError(f"{what} missing from its record: {first}{', …' if len(lacking) > 1 else ''}")
     return replace(record, curves=tuple(curve for curve in record.curves if curve.seed in seeds))
 
 

@@ -37,7 +37,7 @@ def c11(records: Records) -> Finding:
     in_fleet = {a: _gain(fleet, a) for a in ARCHITECTURES}
     # More units at the same depth, more layers at the same width: each step that grows the architecture.
     steps = [((1, 128), (1, 512)), ((2, 128), (2, 512)), ((1, 128), (2, 128)), ((1, 512), (2, 512))]
-    against = [f"{a} to {b}" for a, b in steps if gains[b] > gains[a] + CLOCK_POINTS]
+    against = [f"r={a[0]} γ={a[1]} to r={b[0]} γ={b[1]}" for a, b in steps if gains[b] > gains[a] + CLOCK_POINTS]
     same = {a: between(alone[s, *a].batch_ms for s in (1, 3, 4)) for a in ARCHITECTURES}
 
     def told(values: dict[tuple[int, int], float]) -> str:
@@ -97,9 +97,9 @@ def c12(records: Records) -> Finding:
             f"at least {times(low)} on every architecture, one text at a time",
         ),
         Part(
-            "and at most 20 times",
+            "by 10 to 20 times",
             all(low <= value <= high for value in naive.values()),
-            f"at most {times(max(naive.values()))}",
+            f"by {times(min(naive.values()))} to {times(max(naive.values()))}",
             f"from {times(low)} to {times(high)} on every architecture",
         ),
     )

@@ -129,7 +129,7 @@ def c3(records: Records) -> Finding:
         Part(
             "but only very slightly",
             all(1 / VISIBLE <= value <= VISIBLE for value in worse.values()),
-            f"at most {percent(max(worse.values()))} above; after the last batch the worst k1 stands at "
+            f"by {listed({c: percent(v) for c, v in worse.items()})}; after the last batch the worst k1 stands at "
             f"{listed({c: times(v) for c, v in ends.items()})}",
             f"within {percent(VISIBLE)} of it on every data set, the width of a line in the paper's plots",
         ),

@@ -89,7 +89,7 @@ def c13(records: Records) -> Finding:
             "a lower k1 helps there",
             finals[-1] * CLOSE < finals[0],
             f"k1 = {K1_OF_K2[SHORTEST][-1]} ends at {finals[-1]:.1f}, k1 = {K1_OF_K2[SHORTEST][0]} at {finals[0]:.1f}",
-            f"lower by more than {percent(CLOSE)}",
+            f"the highest k1 ends above the lowest by more than {percent(CLOSE)}",
         ),
     )
     rows = tuple(
