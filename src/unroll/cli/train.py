@@ -221,10 +221,10 @@ def _train(
     status, lines = run.status, run.metrics
     if json:
         _print_status(run)
+    if status["state"] == "stopped":
+        (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
     if quiet:
         return
-    if status["state"] == "stopped":
-        say(f"Stopped. {status['reason']} The weights before it are kept.")
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
         say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
