@@ -113,6 +113,22 @@ def test_threads_of_a_larger_machine_are_lowered_on_resume_but_those_asked_for_a
     assert f"threads was 999999, is {devices.cores()}: the run goes on" in told.err
 
 
+@pytest.mark.parametrize("option", [("--threads", 999_999), ("--device", "cuda:99"), ("--kernel", "fused")])
+def test_what_this_machine_lacks_is_said_before_a_sweep_has_a_folder(
+    tmp_path: Path, without_cuda: None, option: tuple[str, object]
+) -> None:
+    corpus = tiny_run(tmp_path).parent / "corpus.txt"
+    command = ["sweep", corpus, "--batches", 1, "--out", tmp_path / "sweep", *TINY]
+    assert unroll(*command, *option).code == 2
+    assert not (tmp_path / "sweep").exists()
+    assert unroll(*command, "--most", 1).code == 0, "so that the same folder can be asked for again"
+
+
+def test_more_threads_than_can_be_meant_are_no_benchmark() -> None:
+    told = unroll("bench", "--quick", "--threads", 999_999)
+    assert (told.code, "threads must be at most" in told.err) == (2, True)
+
+
 def test_the_most_threads_allowed_are_allowed() -> None:
     devices.require_threads(8 * devices.cores())
     with pytest.raises(ConfigurationError):

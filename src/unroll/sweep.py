@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unroll import launchers, memory, moving, readiness, table
+from unroll import devices, launchers, memory, moving, readiness, table
 from unroll import plan as plans
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
@@ -100,6 +100,9 @@ def sweep(
         raise ConfigurationError(wrong)
     if asked is not None:
         folder.refuse_occupied()
+        if not folder.is_sweep():
+            for experiment in asked:  # what this machine lacks is said before there is a folder
+                devices.resolve(experiment)
         folder.make()
     with folder.locked(), Watch() as watch:
         try:
