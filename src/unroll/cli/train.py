@@ -177,8 +177,9 @@ def _refuse_contradictions(
     from unroll.run import RunFolder
 
     run = RunFolder(resume).experiment
+    may = ", ".join(f"--{name}" for name in sorted(_RESUMABLE))
     wrong = [
-        f"{name} is {getattr(run, name)} in this run; got {value}. Only --batches may differ on resume."
+        f"{name} is {getattr(run, name)} in this run; got {value}. Only {may} may differ on resume."
         for name, value in given.items()
         if name not in _RESUMABLE and value != getattr(run, name)
     ]
