@@ -1,6 +1,6 @@
 """Renew the measured parts of docs/performance.md from the records in results/: tables between marks, and pictures.
 
-python benchmarks/performance_page.py
+python benchmarks/pages.py
 """
 
 from __future__ import annotations

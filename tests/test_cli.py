@@ -16,6 +16,7 @@ import pytest
 from commands import TINY, tiny_run, unroll
 
 import unroll as package
+from unroll import plugins
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,13 @@ def test_help_of_train_explains_k1_k2_and_which_scheme_to_start_with() -> None:
     words = " ".join(unroll("train", "--help").out.split())
     assert "k1 and k2: every k1 tokens a window of k2 tokens is read" in words
     assert "Which scheme? The paper's advice" in words
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_help_names_every_kernel(command: str) -> None:
+    words = " ".join(unroll(command, "--help").out.split())
+    kernels = ", ".join(("auto", *plugins.names("unroll.kernels")))
+    assert f"How layers run over time: {kernels} [auto]." in words
 
 
 def test_a_run_folder_holds_what_the_spec_says_and_no_checkpoints(run: Path) -> None:

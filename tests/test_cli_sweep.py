@@ -49,6 +49,19 @@ def test_help_teaches_the_grid_and_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_what_is_no_sweep_is_refused_before_anything_is_planned(tmp_path: Path) -> None:
+    told = unroll("sweep", "--resume", tmp_path / "nope")
+    assert told.code == 2
+    assert "is no sweep" in told.err
+    assert "Planning" not in told.err
+
+
+def test_one_run_is_not_told_as_several(corpus: Path, tmp_path: Path) -> None:
+    told = unroll("sweep", corpus, *TINY, "--k1", "5,10", "--most", 1, "--out", tmp_path / "out").err
+    assert "fleet 1 of 2: 1 run\n" in told
+    assert "1 runs" not in told
+
+
 def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: Path) -> None:
     assert sorted(p.name for p in swept.iterdir()) == ["plan.json", "runs", "sweep.json", "table.csv", "table.json"]
     runs = sorted((swept / "runs").iterdir())

@@ -48,6 +48,13 @@ def test_every_place_has_the_longest_match_that_a_scan_of_the_train_set_finds(ru
     assert drawn.text[found.longest.at :].startswith(found.longest.text)
 
 
+def test_an_answer_is_short_where_it_is_shown_in_python(run: package.Run) -> None:
+    for length in (3, 200):
+        (found,) = memorised(run, [package.sample(run, length=length, seed=3).text])
+        assert f"Matches(tokens={length}, longest={found.matches.longest})" in repr(found)
+        assert len(repr(found)) < 300 + length
+
+
 def test_the_longest_stretch_stands_where_the_answer_says_and_nowhere_before(run: package.Run) -> None:
     corpus = run.corpus
     whole = corpus.vocabulary.decode(corpus.ids)

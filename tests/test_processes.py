@@ -61,6 +61,18 @@ def test_a_process_that_dies_is_a_failure_of_its_runs(tmp_path: Path) -> None:
     assert "ended with code -9" in reports[-1].reason
 
 
+def test_a_process_that_dies_takes_no_result_away_from_a_run_that_had_ended(tmp_path: Path) -> None:
+    short, long = job(tmp_path, 3, 0), job(tmp_path, LONG, 1)
+    both = Job("1", short.runs + long.runs, short.experiments + long.experiments, short.outs + long.outs, 5)
+    failed = []
+    for report in processes.run([both], Library()):
+        if isinstance(report, RunEnded):
+            (child,) = _children(os.getpid())
+            os.kill(child, signal.SIGKILL)
+        failed += [report] if isinstance(report, Failed) else []
+    assert [report.runs for report in failed] == [("run1",)]
+
+
 MAIN = """
 import sys
 from pathlib import Path

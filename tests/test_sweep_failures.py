@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_it_can_go_on(
     monkeypatch.undo()
     drive(tmp_path / "out", None)
     assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
+
+
+def test_a_failure_that_is_recorded_does_not_outrank_a_run_that_has_ended(tmp_path: Path) -> None:
+    drive(tmp_path, small(seed=[0, 1]))
+    folder = SweepFolder(tmp_path)
+    folder.failures = {name: {"reason": "Its process was killed."} for name in state(tmp_path)}
+    assert set(state(tmp_path).values()) == {"finished"}
+    shutil.rmtree(sorted((tmp_path / "runs").iterdir())[0])
+    assert sorted(state(tmp_path).values()) == ["failed", "finished"]
 
 
 def test_a_finished_run_that_is_damaged_later_is_told_in_the_table(tmp_path: Path) -> None:

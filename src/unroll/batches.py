@@ -81,16 +81,16 @@ class Schedule:
             return epoch * self.batches_an_epoch * self.experiment.scheme.k1 % self.train
         return randomness.below(self.experiment.seed, "rotation", epoch, self.train)
 
-    def all_resets(self, first: int, count: int) -> NDArray[np.bool_]:
-        """The same for a stretch of batches."""
-        return np.stack([self.resets(n) for n in range(first, first + count)])
-
     def resets(self, number: int) -> NDArray[np.bool_]:
         """Which rows' carried state is set to 0 before this batch."""
         reset, rows = self.experiment.scheme.reset, self.experiment.rows
         if isinstance(reset, float | int):
             return randomness.uniform(self.experiment.seed, "reset", number, rows) < reset
         return np.full(rows, reset == "epoch" and number % self.batches_an_epoch == 0)
+
+    def all_resets(self, first: int, count: int) -> NDArray[np.bool_]:
+        """The same for a stretch of batches."""
+        return np.stack([self.resets(n) for n in range(first, first + count)])
 
 
 class Batches:

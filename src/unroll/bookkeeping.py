@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
-from statistics import median
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from unroll import devices
 from unroll.corpus import Corpus
 from unroll.errors import RunError
-from unroll.evaluation import perplexities, token_nll
+from unroll.evaluation import Perplexity, middle, perplexities, token_nll
 from unroll.events import Ended, Evaluated, Event, Warned
 from unroll.experiment import Experiment
 from unroll.kernels import States
@@ -220,22 +219,24 @@ class Bookkeeping:
         every score, depends on the plan alone and not on when a training was interrupted.
         """
         together = [m for m in self.grid[self.learner.count] if procedure in self._procedures(m)]
-        return {m: rows[0] for m, rows in self._together(together, procedure).items()}
+        return {m: rows[0].perplexity for m, rows in self._together(together, procedure).items()}
 
     def _carried_scores(self) -> dict[int, float]:
         """Progressive from the states that the rows carry now: the median over rows."""
         together = [m for m in self.grid[self.learner.count] if self.experiments[m].evaluate_carried]
         slots = torch.tensor(together, device=self.learner.model.device)
         first = tuple(tuple(s[slots] for s in state) for state in self.learner.carried)
-        return {m: median(rows) for m, rows in self._together(together, "progressive", first).items()}
+        return {m: middle(rows).perplexity for m, rows in self._together(together, "progressive", first).items()}
 
-    def _together(self, runs: Sequence[int], procedure: str, first: States | None = None) -> dict[int, list[float]]:
+    def _together(
+        self, runs: Sequence[int], procedure: str, first: States | None = None
+    ) -> dict[int, list[Perplexity]]:
         """The perplexities of these runs, one for each row of `first`."""
         whole = self.learner.model
         model = whole if len(runs) == len(self.folders) else whole.runs(runs)
         texts, k2 = [self.tests[m] for m in runs], self.experiments[0].scheme.k2
         nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
-        return {m: [p.perplexity for p in perplexities(nll_NR)] for m, nll_NR in zip(runs, nll, strict=True)}
+        return {m: perplexities(nll_NR) for m, nll_NR in zip(runs, nll, strict=True)}
 
     def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
         """Store the run's weights: its last good ones, where it diverged."""

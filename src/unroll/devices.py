@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import replace
 
@@ -13,9 +14,13 @@ from unroll.experiment import Experiment
 from unroll.initialisation import parameter_shapes
 from unroll.kernels import Layer, Network
 
+THREADS_A_CORE = 8  # more than this cannot be meant, and thousands take longer to start than a run takes
+
 
 def resolve(experiment: Experiment) -> Experiment:
     """The experiment with its device, kernel and threads decided."""
+    if experiment.threads is not None:
+        require_threads(experiment.threads)
     device = experiment.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,6 +65,25 @@ def find(name: str) -> torch.device:
         if (device.index or 0) >= count:
             raise ConfigurationError(f"--device {name}: this machine has {count} CUDA devices. Use --device cpu.")
     return device
+
+
+def cores() -> int:
+    """Of this machine."""
+    return os.cpu_count() or 1
+
+
+def most_threads() -> int:
+    """That may be asked for here."""
+    return THREADS_A_CORE * cores()
+
+
+def require_threads(threads: int) -> None:
+    """Raise where so many threads cannot be meant."""
+    if threads > most_threads():
+        raise ConfigurationError(
+            f"threads must be at most {most_threads()}: this machine has {cores()} cores. Got {threads:,}. "
+            "Lower --threads, or leave it out for all cores."
+        )
 
 
 def describe(device: torch.device) -> str:

@@ -6,6 +6,7 @@ Shapes: M runs, N tokens of a text, n of a chunk, R rows (first states), H hidde
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -93,3 +94,15 @@ def _positions(model: Model, h_MnRH: Tensor) -> int:
 def perplexities(nll_NR: Tensor) -> list[Perplexity]:
     """One a row."""
     return [Perplexity(nats, len(nll_NR)) for nats in nll_NR.mean(0).tolist()]
+
+
+def middle(rows: Sequence[Perplexity]) -> Perplexity:
+    """What stands for many first states: the median of their perplexities.
+
+    >>> middle([Perplexity(0.0, 9), Perplexity(math.log(7), 9), Perplexity(math.log(2), 9)]).perplexity
+    2.0
+    """
+    if len(rows) % 2:
+        return sorted(rows, key=lambda row: row.nats)[len(rows) // 2]
+    value = statistics.median(row.perplexity for row in rows)
+    return Perplexity(math.log(value), rows[0].tokens)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,14 @@ CACHED_FROM = 1 << 20  # tokens: fewer are sorted in less time than it takes to 
 DIGEST = 32  # bytes of a SHA-256, which stands before the order in its file
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Matches:
     """For each place of a text, the length of the longest stretch that begins there and stands in the training data."""
 
     lengths: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"Matches(tokens={self.tokens}, longest={self.longest})"
 
     @property
     def tokens(self) -> int:
@@ -65,7 +68,7 @@ class Stretch:
     """A part of a sample that stands in the training data."""
 
     text: str
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] = field(repr=False)
     at: int  # the token of the sample that it begins with, from 0
     place: int  # where it stands first in the corpus: a token, from 0
     times: int  # how often it stands in the training data
@@ -77,7 +80,8 @@ class Memorised:
 
     matches: Matches
     longest: Stretch | None  # None where no token of the sample occurs in the training data
-    test: tuple[Matches, ...]  # of stretches of the test set as long as the sample, or of all of it if that is shorter
+    # Of stretches of the test set as long as the sample, or of all of it if that is shorter; there may be thousands.
+    test: tuple[Matches, ...] = field(repr=False)
 
     @property
     def test_longest(self) -> int:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-import torch
-
-from unroll import fleet
+from unroll import fleet, moving
 from unroll.batches import Schedule
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
@@ -57,7 +55,7 @@ def resume(
     out: str | Path, batches: int | None = None, device: str | None = None, threads: int | None = None
 ) -> tuple[Experiment, Corpus, list[str]]:
     """What is needed to go on with a run: its experiment, its corpus, and what the user should know."""
-    folder, notes = RunFolder(out), []
+    folder = RunFolder(out)
     experiment = folder.experiment
     state = folder.status["state"]
     if state in ("finished", "stopped"):
@@ -67,19 +65,9 @@ def resume(
         raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{longer}")
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
-    changed = replace(
-        experiment,
-        batches=batches or experiment.batches,
-        device=device or experiment.device,
-        threads=experiment.threads if threads is None else threads,
-    )
-    if changed.device.startswith("cuda") and not torch.cuda.is_available():
-        changed = replace(changed, device="cpu")
-    for name in ("device", "threads"):
-        before, now = getattr(experiment, name), getattr(changed, name)
-        if before != now:
-            notes.append(f"{name} was {before}, is {now}: the run goes on, but not bit for bit as it would have.")
-    return changed, open_corpus(experiment), notes
+    changed, changes = moving.here(experiment, device, threads)
+    notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
+    return replace(changed, batches=batches or experiment.batches), open_corpus(experiment), notes
 
 
 def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) -> None:

@@ -6,7 +6,7 @@
     metrics.jsonl          one line an evaluation
     weights.safetensors    when it has ended
     checkpoints/           until then: the last two, from which it resumes exactly
-    perplexity.png         the curve
+    perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
 
 Order matters: a metrics line is on disk before the checkpoint that counts it, and a checkpoint records how long
 metrics.jsonl was. On resume the file is cut back to that, and training says those lines again.
@@ -239,6 +239,11 @@ class RunFolder:
         try:
             return path.read_text("utf-8")
         except FileNotFoundError:
+            if (self.path / "sweep.json").is_file():
+                raise RunError(
+                    f"{self.path} is a sweep: its runs are in {self.path / 'runs'}. Give one of them; "
+                    f"the sweep itself goes on with: unroll sweep --resume {self.path}"
+                ) from None
             raise RunError(f"{path} is missing: a run folder holds one. Copy the whole folder.") from None
         except (OSError, UnicodeDecodeError) as error:
             raise RunError(f"{path} cannot be read: {error}.") from None

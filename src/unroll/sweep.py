@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from unroll import launchers, memory, readiness, table
+from unroll import devices, launchers, memory, moving, readiness, table
 from unroll import plan as plans
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
@@ -102,6 +100,9 @@ def sweep(
         raise ConfigurationError(wrong)
     if asked is not None:
         folder.refuse_occupied()
+        if not folder.is_sweep():
+            for experiment in asked:  # what this machine lacks is said before there is a folder
+                devices.resolve(experiment)
         folder.make()
     with folder.locked(), Watch() as watch:
         try:
@@ -183,10 +184,8 @@ def carry_out(
             return
         if not tried:  # another text behind a corpus's name is said before any work
             describe([experiments[name] for own in left for name in own.runs], library)
-            yield from (Noted("", note) for note in dict.fromkeys(map(_moved, left)) if note)
         tried |= {own.name for own in left}
-        jobs = [_job(folder, own, experiments, save_every) for own in left]
-        for report in launchers.load(launcher).run(jobs, library):
+        for report in _launched(folder, left, experiments, library, save_every, launcher):
             watch.check()
             if isinstance(report, TooLarge):
                 plan = folder.plan = plan.split(report.fleet, report.reason)
@@ -211,17 +210,32 @@ def _end(folder: SweepFolder, name: str) -> str | None:
     return str(run.status["state"])
 
 
-def _job(folder: SweepFolder, own: Fleet, experiments: Mapping[str, Experiment], save_every: int | None) -> Job:
-    device, kernel = ("cpu", "auto") if _moved(own) else (own.device, own.kernel)
-    runs = tuple(replace(experiments[n], device=device, kernel=kernel, threads=own.threads) for n in own.runs)
-    return Job(own.name, own.runs, runs, tuple(str(folder.run(name).path) for name in own.runs), save_every)
-
-
-def _moved(own: Fleet) -> str | None:
-    """What to say of a fleet whose GPU is gone: it goes on elsewhere."""
-    if own.device.startswith("cuda") and not torch.cuda.is_available():
-        return f"device was {own.device}, is cpu: the runs go on, but not bit for bit as they would have."
-    return None
+def _launched(
+    folder: SweepFolder,
+    fleets: Sequence[Fleet],
+    experiments: Mapping[str, Experiment],
+    library: Library,
+    save_every: int | None,
+    launcher: str,
+) -> Iterator[Report]:
+    """Train these fleets; one that was planned on another machine goes on as it can here, or says why it cannot."""
+    jobs: list[Job] = []
+    notes: dict[str, None] = {}
+    for own in fleets:
+        planned = [
+            replace(experiments[name], device=own.device, kernel=own.kernel, threads=own.threads) for name in own.runs
+        ]
+        outs = tuple(str(folder.run(name).path) for name in own.runs)
+        try:
+            moved = [moving.here(run) for run in planned]
+        except RunError as error:
+            unended = tuple(name for name in own.runs if _end(folder, name) is None)
+            yield Failed(own.name, unended, " ".join(error.problems))
+            continue
+        jobs.append(Job(own.name, own.runs, tuple(run for run, _ in moved), outs, save_every))
+        notes |= dict.fromkeys("; ".join(changes) for _, changes in moved if changes)
+    yield from (Noted("", f"{note}: the runs go on, but not bit for bit as they would have.") for note in notes)
+    yield from launchers.load(launcher).run(jobs, library)
 
 
 def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Training], library: Library) -> None:

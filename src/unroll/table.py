@@ -53,9 +53,10 @@ def _described(name: str, asked: Experiment) -> Row:
 
 def _results(folder: RunFolder, procedure: str, failure: str | None) -> Row:
     nothing: Row = dict.fromkeys(RESULTS)
-    if failure is not None:
-        return nothing | {"state": "failed", "reason": failure}
     try:
+        # A run that has ended is a result, whatever befell its fleet afterwards.
+        if failure is not None and not folder.has_ended():
+            return nothing | {"state": "failed", "reason": failure}
         status, lines = folder.status, folder.metrics
         # A perplexity too large for a float stands as null in the metrics.
         scores = [(math.inf if p is None else p, m["batch"]) for m in lines for p in [m["perplexity"][procedure]]]

@@ -19,7 +19,7 @@ from unroll.experiment import Experiment
 from unroll.launchers import Report, RunEnded
 from unroll.paper import planning, records, timing
 from unroll.paper.experiments import Scale, Wanted, open_all, wanted
-from unroll.paper.figures import FIGURES, K1, TABLE, training, trainings
+from unroll.paper.figures import FIGURES, K1, TABLE, Series, training, trainings
 from unroll.paper.records import Record, Time
 from unroll.paper.reproduction import Reproduction
 
@@ -249,6 +249,32 @@ def test_the_table_is_measured_for_one_run_and_for_a_fleet_and_what_is_known_is_
     assert replace(by_scheme[1, 1], scheme=3) == by_scheme[3, 1]
     left = timing.missing(Record("timing", SCALE, (0,), "", times=tuple(times)))
     assert {one for one, table in left if table} == {one for one in TABLE if (one.layers, one.hidden) != (1, 128)}
+
+
+@pytest.mark.parametrize("limit", ["asked", "memory"])
+def test_where_one_run_trains_at_a_time_no_fleet_is_timed_or_missed(
+    data: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    corpus, most = open_all(data)["english"], 1 if limit == "asked" else None
+    if limit == "memory":
+        monkeypatch.setattr(timing.memory, "available", lambda device: 1)
+    monkeypatch.setattr(timing, "SECONDS", 0.01)
+
+    def sizes(one: Series) -> int:
+        return timing.side_by_side(one, Scale(SCALE), "float32", corpus, most)
+
+    asked = [item for item in timing.missing(None, sizes) if item[0] in TABLE[:2] and item[1]]
+    assert len(asked) == 2
+    found = [time for own, _ in timing.measure(asked, Scale(SCALE), "float32", corpus, most) for time in own]
+    assert [time.fleet for time in found] == [1, 1]
+    record = Record("timing", SCALE, (0,), "", times=timing.order(found))
+    assert not set(asked) & set(timing.missing(record, sizes))
+    assert set(asked) <= set(timing.missing(record)), "of a larger machine it is"
+
+
+def test_a_cell_of_the_table_that_is_measured_again_is_replaced() -> None:
+    first, again, fleet = (Time(1, 1, 128, m, ms, {}, "", "") for m, ms in ((1, 2.0), (1, 3.0), (6, 1.0)))
+    assert timing.order([first, fleet, again]) == (again, fleet)
 
 
 def test_the_times_by_k1_are_of_one_run_alone_for_each_way_to_train() -> None:

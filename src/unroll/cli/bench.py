@@ -110,6 +110,7 @@ def bench(
     if kernel != "auto":
         kernels.load(kernel)
     if threads:
+        devices.require_threads(threads)
         torch.set_num_threads(threads)
     where = devices.find(_resolved(device))
     choice, notes = _allowed(choice, where.type)

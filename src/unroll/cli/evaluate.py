@@ -40,6 +40,7 @@ def evaluate(
     Windowed: each token is predicted from the k2 tokens before it. Progressive: the state runs on through the whole
     text. The scheme's own procedure comes first. Every token after the first k2 counts.
     """
+    from unroll.evaluation import middle
     from unroll.samplers import PROCEDURES
     from unroll.trained import load, read_as
 
@@ -54,12 +55,12 @@ def evaluate(
     own_text = text is None or text.sha256 == loaded.experiment.sha256
     scores = {procedure: _score(loaded, procedure, text, start, test_tokens) for procedure in chosen}
     # Of many start states the middle one stands for all; their range is told beside it.
-    middle = {procedure: sorted(score, key=lambda p: p.nats)[len(score) // 2] for procedure, score in scores.items()}
-    first, rows = middle[chosen[0]], [row.perplexity for row in scores[chosen[0]]]
+    shown = {procedure: middle(score) for procedure, score in scores.items()}
+    first, rows = shown[chosen[0]], [row.perplexity for row in scores[chosen[0]]]
     if json:
         print_json(
             {
-                "perplexity": {procedure: score.perplexity for procedure, score in middle.items()},
+                "perplexity": {procedure: score.perplexity for procedure, score in shown.items()},
                 "tokens": first.tokens,
                 "bits_per_token": first.bits_per_token,
                 **({"rows": rows, "range": [min(rows), max(rows)]} if start == "carried" else {}),
@@ -68,12 +69,25 @@ def evaluate(
         return
     title = loaded.experiment.title or "text"
     typer.echo(f"{title}: {loaded.experiment.scheme}")
-    typer.echo("its test set" if own_text else f"{corpus}, taken whole")
+    typer.echo(_of(loaded, test_tokens) if own_text else f"{corpus}, {_part(test_tokens) or 'taken whole'}")
     typer.echo(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
-    for procedure, score in middle.items():
+    for procedure, score in shown.items():
         typer.echo(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
     if start == "carried":
         typer.echo(f"the middle of {len(rows)} carried start states: {min(rows):.4f} to {max(rows):.4f}")
+
+
+def _part(tokens: int | None) -> str:
+    return "" if tokens is None else f"its first {tokens:,} tokens"
+
+
+def _of(run: Run, test_tokens: int | None) -> str:
+    """What is scored of a run's own text; where training scored something else, its numbers are others."""
+    trained = run.experiment.test_tokens
+    whole = len(run.corpus.test_ids(run.experiment.split_seed))
+    here, there = (whole if n is None else min(n, whole) for n in (test_tokens, trained))
+    part = f"'s first {here:,} tokens" if here < whole else ""
+    return f"its test set{part}" + ("" if here == there else f" (training scored {_part(trained) or 'all of it'})")
 
 
 def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tokens: int | None) -> list[Perplexity]:

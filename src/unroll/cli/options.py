@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from unroll import plugins
 from unroll.errors import ConfigurationError
 from unroll.experiment import PRESETS, Experiment
 
@@ -65,7 +66,7 @@ Evaluations = Annotated[int | None, option("So many evaluations, spread logarith
 TestTokens = Annotated[int | None, option("Score only so many tokens of the test set [all].")]
 Device = Annotated[str | None, option("auto, cpu, cuda or cuda:N [auto].")]
 Kernel = Annotated[
-    str | None, option("How layers run over time: auto, persistent, fused, host, stacked or reference [auto].")
+    str | None, option(f"How layers run over time: auto, {', '.join(plugins.names('unroll.kernels'))} [auto].")
 ]
 Threads = Annotated[int | None, option("CPU threads [all cores].")]
 SaveEvery = Annotated[int | None, option("Checkpoint every so many batches [by the clock].")]

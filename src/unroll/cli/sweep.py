@@ -235,7 +235,7 @@ def _sweep(
     if folder.is_sweep() and folder.plan is not None:
         if most is not None:
             warn(f"--most changes nothing here: the plan in {folder.path} stands.")
-    elif most is None and not quiet:
+    elif most is None and not quiet and (asked is not None or folder.is_sweep()):
         say("Planning: trying how many runs are fastest side by side.")
     name = shlex.quote(str(folder.path))
     try:

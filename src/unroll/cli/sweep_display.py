@@ -227,7 +227,8 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, Begun):
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""
-            say(f"fleet {board.place(report.fleet)}: {runs} runs side by side{after}")
+            together = "1 run" if runs == 1 else f"{runs} runs side by side"
+            say(f"fleet {board.place(report.fleet)}: {together}{after}")
         elif isinstance(report, RunEnded):
             run = board.runs[report.run]
             score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)

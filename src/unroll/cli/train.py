@@ -126,6 +126,11 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     if status["state"] not in ("finished", "stopped") or batches is not None:
         return False
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
+    if not (folder.path / "perplexity.png").exists():  # killed before it was drawn, or a run of a sweep
+        from unroll import curve
+
+        curve.save(folder)
+        say(f"Curve: {folder.path / 'perplexity.png'}.")
     if json:
         _print_status(folder)
     return True
@@ -172,8 +177,9 @@ def _refuse_contradictions(
     from unroll.run import RunFolder
 
     run = RunFolder(resume).experiment
+    may = ", ".join(f"--{name}" for name in sorted(_RESUMABLE))
     wrong = [
-        f"{name} is {getattr(run, name)} in this run; got {value}. Only --batches may differ on resume."
+        f"{name} is {getattr(run, name)} in this run; got {value}. Only {may} may differ on resume."
         for name, value in given.items()
         if name not in _RESUMABLE and value != getattr(run, name)
     ]
@@ -203,6 +209,12 @@ def _name(corpus: str, experiment: Experiment) -> str:
     return f"{plain}-k1_{s.k1}-k2_{s.k2}-{shape}-seed{experiment.seed}"
 
 
+def _scored(experiment: Experiment, text: Corpus) -> str:
+    """What perplexities are of."""
+    whole, cut = text.split(experiment.split_seed).test, experiment.test_tokens
+    return f"the test set's first {cut:,} tokens" if cut and cut < whole else f"the test set's {whole:,} tokens"
+
+
 def _train(
     experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
 ) -> None:
@@ -221,12 +233,12 @@ def _train(
     status, lines = run.status, run.metrics
     if json:
         _print_status(run)
+    if status["state"] == "stopped":
+        (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
     if quiet:
         return
-    if status["state"] == "stopped":
-        say(f"Stopped. {status['reason']} The weights before it are kept.")
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
-        say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f}")
+        say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f} of {_scored(experiment, text)}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
     say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")

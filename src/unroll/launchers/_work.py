@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from unroll import memory
-from unroll.errors import Interrupted, SaveError, UnrollError
+from unroll.errors import Interrupted, RunError, SaveError, UnrollError
 from unroll.events import Ended, Evaluated, Event, Stepped, Warned
 from unroll.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
 from unroll.library import Library
@@ -70,13 +70,21 @@ def _verdict(job: Job, error: Exception) -> Report:
             return TooLarge(job.fleet, said)
         remedy = "Lower --hidden, --rows, --k2 or --dense, or bring more memory, and go on."
         reason = f"There is not enough memory for {len(job.runs)} runs side by side ({said}). {remedy}"
-        return Failed(job.fleet, _unended(job), reason.replace("1 runs side by side", "this run alone"))
+        return Failed(job.fleet, unended(job), reason.replace("1 runs side by side", "this run alone"))
     if isinstance(error, UnrollError):
-        return Failed(job.fleet, _unended(job), " ".join(getattr(error, "problems", (str(error),))))
+        return Failed(job.fleet, unended(job), " ".join(getattr(error, "problems", (str(error),))))
     return Failed(
-        job.fleet, _unended(job), f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+        job.fleet, unended(job), f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
     )
 
 
-def _unended(job: Job) -> tuple[str, ...]:
-    return tuple(run for run, out in zip(job.runs, job.outs, strict=True) if not RunFolder(out).has_ended())
+def unended(job: Job) -> tuple[str, ...]:
+    """The runs of a job that have not ended, whatever ended the job: the others have their results."""
+    return tuple(run for run, out in zip(job.runs, job.outs, strict=True) if not _has_ended(RunFolder(out)))
+
+
+def _has_ended(folder: RunFolder) -> bool:
+    try:
+        return folder.has_ended()
+    except RunError:  # it is damaged
+        return False

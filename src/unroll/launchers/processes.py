@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 
 from unroll.errors import Interrupted, SaveError
 from unroll.launchers import Failed, Job, Report
-from unroll.launchers._work import work
+from unroll.launchers._work import unended, work
 from unroll.library import Library
 
 PATIENCE = 60.0  # seconds to save in, before a process is ended
@@ -53,7 +53,8 @@ def run(jobs: Sequence[Job], library: Library) -> Iterator[Report]:
                     process.join()
                     del at_work[heard_of]
                     reason = f"The process that trained them ended with code {process.exitcode}."
-                    yield Failed(job.fleet, job.runs, reason)
+                    if left := unended(job):
+                        yield Failed(job.fleet, left, reason)
                     continue
                 if heard is None:
                     del at_work[heard_of]

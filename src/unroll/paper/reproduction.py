@@ -133,8 +133,9 @@ class Reproduction:
             return
         record = self.records["timing"]
         english = self.corpora["english"]
-        asked = timing.missing(record)
-        for times, table in timing.measure(asked, self.scale, self.precision, english, self.most, watch.check):
+        how = (self.scale, self.precision, english, self.most)
+        asked = timing.missing(record, lambda one: timing.side_by_side(one, *how))
+        for times, table in timing.measure(asked, *how, watch.check):
             if table:
                 record = replace(record, times=timing.order((*record.times, *times)))
             else:

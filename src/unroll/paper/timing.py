@@ -59,13 +59,23 @@ class Clock:
         return (time.perf_counter() - began) / length
 
 
-def missing(record: Record | None) -> list[tuple[Series, bool]]:
-    """What is not in the record yet, with whether it belongs to the table: else to the times by k1."""
+def missing(
+    record: Record | None, side_by_side: Callable[[Series], int] = lambda one: FLEET
+) -> list[tuple[Series, bool]]:
+    """What is not in the record yet, with whether it belongs to the table: else to the times by k1.
+
+    Where no more than one run trains side by side, no fleet is missing.
+    """
     record = record or Record("timing", 1.0, (0,), "")
     alone = {(t.scheme, t.layers, t.hidden) for t in record.times if t.fleet == 1}
-    both = alone & {(t.scheme, t.layers, t.hidden) for t in record.times if t.fleet != 1}
+    fleets = {(t.scheme, t.layers, t.hidden) for t in record.times if t.fleet != 1}
     known = {(t.scheme, t.k1) for t in record.k1_times}
-    table = [(one, True) for one in TABLE if (one.scheme, one.layers, one.hidden) not in both]
+    table = [
+        (one, True)
+        for one in TABLE
+        for place in [(one.scheme, one.layers, one.hidden)]
+        if place not in alone or (place not in fleets and side_by_side(one) > 1)
+    ]
     return table + [(one, False) for one in BY_K1 if (one.scheme, one.k1) not in known]
 
 
@@ -84,17 +94,21 @@ def measure(
     tokens: dict[tuple[int, int, int], dict[str, float]] = {}  # how a model was trained is nothing to sampling
     for (first, table), group in together.items():
         run = devices.resolve(experiment(first, 0, scale, precision, corpus))
-        sizes = (1, _side_by_side(run, corpus, most)) if table else (1,)
         times: list[Time] = []
-        for fleet in sizes:
+        for fleet in sorted({1, _room(run, corpus, most)}) if table else [1]:
             key = (first.layers, first.hidden, fleet) if table else None
             times += _times(group, run, corpus, fleet, tokens, key, between)
         yield tuple(times), table
 
 
-def _side_by_side(run: Experiment, corpus: Corpus, most: int | None) -> int:
+def side_by_side(one: Series, scale: Scale, precision: str, corpus: Corpus, most: int | None) -> int:
+    """How many runs a fleet of the table has: as many as are allowed and the memory holds."""
+    return _room(devices.resolve(experiment(training(one), 0, scale, precision, corpus)), corpus, most)
+
+
+def _room(run: Experiment, corpus: Corpus, most: int | None) -> int:
     limit = memory.available(devices.find(run.device))
-    return max(2, min(plans.fit([run] * FLEET, [corpus] * FLEET, limit), most or FLEET))
+    return min(plans.fit([run] * FLEET, [corpus] * FLEET, limit), most or FLEET)
 
 
 def _times(
@@ -143,5 +157,6 @@ def _token(model: Model, corpus: Corpus, procedure: str, texts: int, clock: Cloc
 
 
 def order(times: Sequence[Time]) -> tuple[Time, ...]:
-    """As the table reads: one run alone, then fleets; by architecture, scheme and k1."""
-    return tuple(sorted(times, key=lambda t: (t.fleet, t.layers, t.hidden, t.scheme, t.k1)))
+    """As the table reads: one run alone, then fleets; by architecture, scheme and k1. The newest of a cell counts."""
+    newest = {(t.fleet != 1, t.layers, t.hidden, t.scheme, t.k1): t for t in times}
+    return tuple(sorted(newest.values(), key=lambda t: (t.fleet, t.layers, t.hidden, t.scheme, t.k1)))

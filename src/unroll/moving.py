@@ -1,0 +1,67 @@
+"""A run on another machine than it began on. What the user asks for now is had, or refused in words; what only the
+record says gives way to what there is here, and that is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from unroll import devices, kernels, precisions
+from unroll.errors import ConfigurationError, RunError
+from unroll.experiment import Experiment
+
+
+def here(run: Experiment, device: str | None = None, threads: int | None = None) -> tuple[Experiment, list[str]]:
+    """The run as it can go on here, and each thing about it that changes, in words."""
+    where = _device(run.device if device is None else device, asked=device is not None)
+    wrong = precisions.why_not(run.precision, devices.find(where))
+    if wrong:
+        raise RunError(f"This run cannot go on here: {wrong}. Resume it on a device that has it, or start a new run.")
+    changed = replace(run, device=where, threads=_threads(run.threads, threads))
+    changed = replace(changed, kernel=_kernel(changed, moved=where.split(":")[0] != run.device.split(":")[0]))
+    return changed, [
+        f"{name} was {before}, is {now}"
+        for name in ("device", "kernel", "threads")
+        if (before := getattr(run, name)) != (now := getattr(changed, name))
+    ]
+
+
+def _device(name: str, asked: bool) -> str:
+    """The device of that name; one that is only recorded, and gone, is replaced by the best there is."""
+    best = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        return best
+    try:
+        devices.find(name)
+    except ConfigurationError:
+        if asked or not name.startswith("cuda"):
+            raise
+        return best
+    return name
+
+
+def _threads(recorded: int | None, asked: int | None) -> int | None:
+    """As many as asked for; of those that are recorded no more than this machine takes."""
+    if asked is not None:
+        devices.require_threads(asked)
+        return asked
+    return devices.cores() if recorded is not None and recorded > devices.most_threads() else recorded
+
+
+def _kernel(run: Experiment, moved: bool) -> str:
+    """The kernel of before where it still runs this; on another kind of device the fastest there."""
+    network, device = devices.outline(run), devices.find(run.device)
+    wrong = None if run.kernel == "auto" else kernels.load(run.kernel).supports(network, device)
+    if run.kernel == "auto" or not (moved or wrong):
+        return run.kernel
+    try:
+        return kernels.choose(network, device)
+    except ConfigurationError as error:
+        # Its advice is for a run that has not begun.
+        reasons = f"the kernel {run.kernel}: {wrong}" if wrong else str(error)
+        raise RunError(
+            f"This run cannot go on here: on {run.device} no kernel computes its {run.cell} in {run.precision} "
+            f"({reasons}). Resume it where it began, or start a new run."
+        ) from None
