@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,8 +130,9 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     if not (folder.path / "perplexity.png").exists():  # killed before it was drawn, or a run of a sweep
         from unroll import curve
 
-        curve.save(folder)
-        say(f"Curve: {folder.path / 'perplexity.png'}.")
+        with suppress(OSError):  # a folder that only can be read has all but this
+            curve.save(folder)
+            say(f"Curve: {folder.path / 'perplexity.png'}.")
     if json:
         _print_status(folder)
     return True

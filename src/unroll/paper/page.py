@@ -125,16 +125,17 @@ def timing_table(record: Record) -> str:
     for scheme, papers in PAPERS_MS.items():
         way = "windowed_naive" if scheme <= 2 else "progressive"
         rows.append([f"scheme {scheme}, paper", *(f"{batch} / {token}" for batch, token in papers)])
-        for alone, name in ((True, "here"), (False, f"here, {fleet} side by side")):
+        for alone, name in ((True, "here"), (False, f"here, {fleet} side by side"))[: 2 if fleet > 1 else 1]:
             own = [times.get((scheme, *architecture, alone)) for architecture in ARCHITECTURES]
             rows.append([f"scheme {scheme}, {name}", *(_ms(time, way) for time in own)])
     rolling = [_sample(times.get((1, *architecture, True)), "windowed") for architecture in ARCHITECTURES]
     first = record.times[0]
+    beside = f", and {fleet} runs side by side, a batch of one of them" if fleet > 1 else ""
     text = (
         "Milliseconds for one training batch of one run / one sampled token, English, k1 = 40. The paper: "
-        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone, and {fleet} runs side by side, "
-        "a batch of one of them. Windowed sampling reads k2 tokens again for each new one, as in the paper; the last "
-        "row is what `unroll sample` does."
+        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone{beside}. "
+        "Windowed sampling reads k2 tokens again for each new one, as in the paper; the last row is what "
+        "`unroll sample` does."
     )
     columns = ("", *(f"r={r} γ={h}" for r, h in ARCHITECTURES))
     return f"{text}\n\n{_markdown(columns, [*rows, ['windowed token, rolling', *rolling]])}"
