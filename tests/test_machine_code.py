@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import platform
 from collections.abc import Callable
 
 import pytest
@@ -65,6 +66,17 @@ def test_what_is_not_a_number_stays_so_and_infinities_reach_the_bounds(dtype: to
 @both
 def test_an_exponential_of_minus_infinity_is_exactly_0(dtype: torch.dtype) -> None:
     assert applied(arithmetic.exp, torch.tensor([-torch.inf, -1e5, 0.0], dtype=dtype)).tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are as fast with such numbers")
+@both
+def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_there(dtype: torch.dtype) -> None:
+    least = torch.finfo(dtype).smallest_normal
+    x = torch.tensor([least, least / 2, -least / 2, 3 * least], dtype=dtype)
+    assert applied(lambda _code, x: x * 0.5, x).tolist() == [0.0, 0.0, 0.0, 1.5 * least]
+    assert applied(lambda _code, x: x + x, x).tolist() == [2 * least, 0.0, 0.0, 6 * least]
+    # The thread computes on as it did before.
+    assert (x * 0.5).tolist() == [least / 2, least / 4, -least / 4, 1.5 * least]
 
 
 @both
