@@ -10,7 +10,7 @@ Shapes: R rows, K terms, N columns, Q panels, W columns of a panel.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import torch
@@ -51,19 +51,28 @@ def start(x_M: Tensor, m: int) -> int:
     return int(x_M.data_ptr()) + m * x_M.stride(0) * x_M.element_size() if x_M.numel() else 0
 
 
-def add_product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
-    """out[R, N] += x[R, K]·W, W packed; rows follow each other directly in both."""
-    with code.loop(N // code.panel) as q:
-        W_q, out_q = code.at(W, q * K * code.panel), code.at(out, q * code.panel)
+Begin = Callable[[Value], Value | None]  # where the sums of a row begin: an address; None is 0
 
-        def some(first: Value, count: int, W_q: Value = W_q, out_q: Value = out_q, fetch: Value | None = None) -> None:
-            x_rows = [code.at(x, (first + row) * K) for row in range(count)]
-            _tile(code, code.at(out_q, first * N), N, [(x_row, None) for x_row in x_rows], W_q, K, fetch)
+
+def add_product(
+    code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None = None
+) -> None:
+    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. By default it is added to."""
+    with code.loop(N // code.panel) as q:
+        column, W_q = q * code.panel, code.at(W, q * K * code.panel)
+
+        def some(
+            first: Value, count: int, fetch: Value | None = None, column: Value = column, W_q: Value = W_q
+        ) -> None:
+            rows = [first + n for n in range(count)]
+            places = [code.at(out, row * N + column) for row in rows]
+            begins = [code.at(at, column) if (at := begin(row)) else None for row in rows] if begin else places
+            _tile(code, places, begins, [(code.at(x, row * K), None) for row in rows], W_q, K, fetch)
 
         # While the first tiles are multiplied, the next panel comes nearer, a quarter with each.
         fetching = (rows // ROWS).at_most_number(4)
         with code.loop(fetching) as n:
-            some(n * ROWS, ROWS, fetch=code.at(W_q, (K + n * (K // 4)) * code.panel))
+            some(n * ROWS, ROWS, code.at(W_q, (K + n * (K // 4)) * code.panel))
         with code.loop(rows // ROWS - fetching) as n:
             some((fetching + n) * ROWS, ROWS)
         whole = rows - rows % ROWS
@@ -90,21 +99,25 @@ def add_transposed_product(
                 code.store(value, code.at(copied, r * code.panel + v * code.lanes))
         with code.loop(K // ROWS) as n:
             x_rows = [(code.at(x, n * ROWS + row), K) for row in range(ROWS)]
-            _tile(code, code.at(out, n * ROWS * N + column), N, x_rows, copied, terms)
+            places = [code.at(out, (n * ROWS + row) * N + column) for row in range(ROWS)]
+            _tile(code, places, places, x_rows, copied, terms)
 
 
 def _tile(
     code: Code,
-    out: Value,
-    N: Value,  # from one row of `out` to the next
+    out: Sequence[Value],  # rows of one panel
+    begins: Sequence[Value | None],  # where the sums of each begin
     x_rows: Sequence[tuple[Value, Value | None]],  # where each begins, and how far apart its terms are
-    W: Value,  # one panel
+    W: Value,
     K: Value,
     fetch: Value | None = None,
 ) -> None:
     """A few rows of one panel, their sums in registers."""
-    places = [[code.at(out, N * row + v * code.lanes) for v in range(VECTORS)] for row in range(len(x_rows))]
-    sums = [[Variable(code, code.load(place)) for place in row] for row in places]
+    places = [[code.at(row, v * code.lanes) for v in range(VECTORS)] for row in out]
+    sums = []
+    for begin in begins:
+        vectors = [code.load(code.at(begin, v * code.lanes)) if begin else code.constant(0.0) for v in range(VECTORS)]
+        sums.append([Variable(code, vector) for vector in vectors])
     with code.loop(K) as k:
         if fetch is not None:
             code.fetch(code.at(fetch, k * (code.panel // 4)))
@@ -116,13 +129,6 @@ def _tile(
     for places_row, row in zip(places, sums, strict=True):
         for place, sum_ in zip(places_row, row, strict=True):
             code.store(sum_.get(), place)
-
-
-def fill(code: Code, out: Value, rows: Value, N: Value, row: Value | None = None) -> None:
-    """out[R, N]: this row in every place, or 0."""
-    with code.loop(rows) as r, code.loop(N // code.lanes) as v:
-        j = v * code.lanes
-        code.store(code.constant(0.0) if row is None else code.load(code.at(row, j)), code.at(out, r * N + j))
 
 
 def _power(code: Code, x: Value) -> tuple[Value, Value]:

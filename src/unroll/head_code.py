@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import add_product, add_transposed_product, exp, fill
+from unroll.arithmetic import add_product, add_transposed_product, exp
 from unroll.machine_code import Code, Value, Variable, make
 
 ROWS = 64  # of a chunk: its dense activations (0.25 MB at D = 1024) stay in a core's cache with their weights
@@ -74,14 +74,12 @@ def logits(
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
-    fill(code, x_R, rows, D, b)
-    add_product(code, x_R, code.at(h, first * H), W, rows, H, D)
+    add_product(code, x_R, code.at(h, first * H), W, rows, H, D, lambda _row: b)
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
         code.store(value.where_below(value, code.constant(0.0), value * leak), place)
-    fill(code, out_R, rows, V, o)
-    add_product(code, out_R, x_R, O, rows, D, V)
+    add_product(code, out_R, x_R, O, rows, D, V, lambda _row: o)
 
 
 def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
@@ -145,8 +143,7 @@ def backward(
                 total = code.at(d_o, v * code.lanes)
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
         add_transposed_product(code, d_O, x_R, p_R, R, D, V, none, V)
-        fill(code, d_x, R, D)
-        add_product(code, d_x, p_R, O, R, V, D)
+        add_product(code, d_x, p_R, O, R, V, D, lambda _row: None)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
@@ -154,8 +151,7 @@ def backward(
             code.store(value, place)
             code.store(code.load(total) + value, total)
         add_transposed_product(code, d_W, h_R, d_x, R, H, D, none, D)
-        fill(code, d_h_R, R, H)
-        add_product(code, d_h_R, d_x, W, R, D, H)
+        add_product(code, d_h_R, d_x, W, R, D, H, lambda _row: None)
 
     _chunks(code, first, rows, chunk)
 

@@ -1,6 +1,7 @@
 """The LSTM's time loops, as machine code: see `machine_code.py`.
 
-Gates stand in the order o, i, f, g. Everything is padded to whole panels with weights of 0; a padded unit stays 0.
+Gates stand as in the parameters: i, f, g, o; so do the peepholes of i, f and o. Everything is padded to whole panels
+with weights of 0; a padded unit stays 0.
 
 Shapes: M runs, T time, B rows, H hidden (padded), G = 4·H gate columns.
 """
@@ -12,8 +13,11 @@ from functools import cache
 
 from torch import Tensor
 
-from unroll.arithmetic import BLOCK, add_product, add_transposed_product, fill, grown, quotients, sigmoid, tanh
+from unroll.arithmetic import BLOCK, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, make
+
+GATES = (3, 0, 1, 2)  # the places of o, i, f and g
+PEEPHOLES = (2, 0, 1)  # the places of o, i and f
 
 
 def forward(
@@ -23,7 +27,7 @@ def forward(
     c: Value,  # the same
     t: Value,  # [M, T, B, H]: tanh of c after each step
     W: Value,  # [M, H, G], packed
-    w: Value,  # [M, 3, H]: the peepholes of o, i and f
+    w: Value,  # [M, 3, H]: the peepholes
     table: Value,  # [M, V, G]: what each symbol brings
     ids: Value,  # [M, T, B]
     first: Value,  # the rows to do, of one run
@@ -40,16 +44,14 @@ def forward(
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
-        if looks:
-            with code.loop(rows) as r:
-                symbol = code.load_index(ids, before + r)
-                brought, place = code.at(table, symbol * G), code.at(sums, r * G)
-                with code.loop(G // code.lanes) as j:
-                    code.store(code.load(code.at(brought, j * code.lanes)), code.at(place, j * code.lanes))
-        add_product(code, sums, code.at(h, before * H), W, rows, H, G)
+
+        def brought(row: Value, before: Value = before) -> Value:
+            return code.at(table, code.load_index(ids, before + row) * G)
+
+        add_product(code, sums, code.at(h, before * H), W, rows, H, G, brought if looks else None)
         with code.loop(rows) as r, code.loop(H // code.lanes) as v:
             j, row = v * code.lanes, before + r
-            places = [code.at(sums, r * G + H * gate + j) for gate in range(4)]
+            places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
             _step(
                 code,
                 places,
@@ -57,7 +59,7 @@ def forward(
                 code.at(c, (row + B) * H + j),
                 code.at(t, row * H + j),
                 code.load(code.at(c, row * H + j)),
-                [code.at(w, H * gate + j) for gate in range(3)],
+                [code.at(w, H * gate + j) for gate in PEEPHOLES],
                 peepholes,
             )
 
@@ -94,7 +96,7 @@ def pointwise(
     apart: Value,
     h: Value,  # [rows, H]: the next state takes its place
     c: Value,  # the same
-    w: Value,  # [3, H]
+    w: Value,  # [3, H]: of o, i and f
     rows: Value,
     H: Value,
     *,
@@ -141,23 +143,21 @@ def backward(
         sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
         with code.loop(rows) as r, code.loop(H // code.lanes) as v:
             j, row = v * code.lanes, before + r
-            own = code.at(d_h_rows, r * H + j)
             seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
             _back(
                 code,
-                [code.at(sums, r * G + H * gate + j) for gate in range(4)],
-                code.load(own) + code.load(code.at(d_out, row * H + j)),
+                [code.at(sums, r * G + H * gate + j) for gate in GATES],
+                code.load(code.at(d_h_rows, r * H + j)) + code.load(code.at(d_out, row * H + j)),
                 code.at(d_c, (first + r) * H + j),
                 code.load(code.at(t, row * H + j)),
                 code.load(code.at(c, row * H + j)),
                 seen,
-                [code.at(w, H * gate + j) for gate in range(3)],
-                [code.at(d_w, H * gate + j) for gate in range(3)],
+                [code.at(w, H * gate + j) for gate in PEEPHOLES],
+                [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
                 bound,
                 peepholes,
             )
-            code.store(code.constant(0.0), own)
-        add_product(code, d_h_rows, sums, W, rows, G, H)
+        add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
 
 
 def _back(
@@ -246,15 +246,12 @@ def below(
     G: Value,
 ) -> None:
     """What the layer below brings to a step: x·W + b."""
-    sums = code.at(gates, first * G)
-    fill(code, sums, rows, G, b)
-    add_product(code, sums, code.at(x, first * K), W, rows, K, G)
+    add_product(code, code.at(gates, first * G), code.at(x, first * K), W, rows, K, G, lambda _row: b)
 
 
 def columns(w: Tensor, H: int) -> Tensor:
-    """Gate columns i, f, c, o as o, i, f, c, each padded to H."""
-    gates: Tensor = w.unflatten(-1, (4, -1))
-    return grown(gates, gates.dim() - 1, H).roll(1, -2).flatten(-2)
+    """Each gate's columns padded to H."""
+    return grown(w.unflatten(-1, (4, -1)), w.dim(), H).flatten(-2)
 
 
 @cache

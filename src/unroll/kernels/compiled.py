@@ -77,7 +77,7 @@ class _Layer(torch.autograd.Function):
         G, bits = 4 * H, 8 * dtype.itemsize
         looks = not x.is_floating_point()
         W_x, W_h, b = columns(W_x, H), columns(grown(W_h, 1, H), H), columns(b, H)
-        w = W_h.new_zeros(M, 3, H) if w_c is None else grown(w_c, 2, H).roll(1, 1)  # i, f, o become o, i, f
+        w = W_h.new_zeros(M, 3, H) if w_c is None else grown(w_c, 2, H).contiguous()
         gates_MTBG = _spare.take((M, T, B, G), dtype)
         t_MTBH = _spare.take((M, T, B, H), dtype)
         c_all = _spare.take((M, T + 1, B, H), dtype)
@@ -106,8 +106,8 @@ class _Layer(torch.autograd.Function):
         ctx.mark_non_differentiable(c_at)
         if keep:
             ctx.settings = peepholes, clip, own_H, w_c is not None
-            ctx.held = gates_MTBG, t_MTBH, c_all, h_all, W_x, W_h, w
-            ctx.save_for_backward(x)
+            ctx.held = gates_MTBG, t_MTBH, c_all, h_all, w
+            ctx.save_for_backward(x, W_x, W_h)
         else:
             _spare.give(gates_MTBG, t_MTBH, c_all)
         return h_all[:, 1:, :, :own_H], c_at
@@ -117,9 +117,9 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor, _d_c: Tensor) -> tuple[Tensor | None, ...]:
         from unroll.kernels._lstm_code import backward_for
 
-        (x,) = ctx.saved_tensors
+        x, W_x, W_h = ctx.saved_tensors
         peepholes, clip, own_H, has_peepholes = ctx.settings
-        gates_MTBG, t_MTBH, c_all, h_all, W_x, W_h, w = ctx.held
+        gates_MTBG, t_MTBH, c_all, h_all, w = ctx.held
         ctx.held = ()  # the gradients of the sums take the gates' place
         M, T, B, G = gates_MTBG.shape
         H, bits = G // 4, 8 * gates_MTBG.dtype.itemsize
@@ -140,7 +140,7 @@ class _Layer(torch.autograd.Function):
         d_x, d_W_x, d_b = _input_gradients(x, W_x, d_sums_MNG)
         _spare.give(gates_MTBG, t_MTBH, c_all)
         d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x, d_W_h[:, :own_H], d_b))
-        d_w_c = d_w_MP3H.sum(1).roll(-1, 1)[..., :own_H] if has_peepholes else None
+        d_w_c = d_w_MP3H.sum(1)[..., :own_H] if has_peepholes else None
         return (None,) * 4 + (d_x, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
 
 
@@ -197,4 +197,4 @@ def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> 
 def _columns_back(d: Tensor, own_H: int) -> Tensor:
     """The reverse of `columns`."""
     gates: Tensor = d.unflatten(-1, (4, -1))
-    return gates.roll(-1, -2)[..., :own_H].flatten(-2)
+    return gates[..., :own_H].flatten(-2)

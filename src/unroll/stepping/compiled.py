@@ -64,7 +64,7 @@ class _Layer(NamedTuple):
 
         W_x, W_h, b = (columns(x.detach()[0], H) for x in (layer.W_x, layer.W_h, layer.b))
         w_c = layer.extra.get("w_c")
-        w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H).roll(1, 0)
+        w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H)
         table = W_x + b if first else b
         code = forward_for(8 * W_h.dtype.itemsize, peepholes, first)
         below = packed(grown(W_x, 0, W_x.shape[0] if first else H))
