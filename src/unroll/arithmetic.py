@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from unroll.machine_code import VECTORS, Code, Value, Variable, vector_bytes
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
 BLOCK = 256  # terms of a transposed product
+GROUP = 4  # panels of its left side at a time
 LOG2_E = 1 / math.log(2)
 
 
@@ -67,7 +69,7 @@ def add_product(
             rows = [first + n for n in range(count)]
             places = [code.at(out, row * N + column) for row in rows]
             begins = [code.at(at, column) if (at := begin(row)) else None for row in rows] if begin else places
-            _tile(code, places, begins, [(code.at(x, row * K), None) for row in rows], W_q, K, fetch)
+            _tile(code, places, begins, [code.at(x, row * K) for row in rows], 1, W_q, K, fetch)
 
         # While the first tiles are multiplied, the next panel comes nearer, a quarter with each.
         fetching = (rows // ROWS).at_most_number(4)
@@ -83,31 +85,63 @@ def add_product(
             some(whole + n, 1)
 
 
-def add_transposed_product(
-    code: Code, out: Value, x: Value, y: Value, terms: Value, K: Value, N: Value, first: Value, columns: Value
-) -> None:
-    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is a multiple of ROWS, R at most BLOCK.
+class Terms(NamedTuple):
+    """Which rows a transposed product adds up: so many neighbours, at so many steps that are so many rows apart."""
 
-    Each panel of y is copied first: rows that are a power of two apart would drive each other out of the cache.
+    rows: Value
+    steps: Value
+    apart: Value
+
+
+def add_transposed_product(
+    code: Code, out: Value, x: Value, y: Value, terms: Terms, K: Value, N: Value, first: Value, columns: Value
+) -> None:
+    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is whole panels, R at most BLOCK.
+
+    Both are copied first, a few panels of x and then each of y, so that they lie as they are read: rows that are a
+    power of two apart would drive each other out of the cache.
     """
-    copied = code.scratch(BLOCK * code.panel)
-    with code.loop(columns // code.panel) as q:
-        column = first + q * code.panel
-        with code.loop(terms) as r:
-            for v in range(VECTORS):
-                value = code.load(code.at(y, r * N + column + v * code.lanes))
-                code.store(value, code.at(copied, r * code.panel + v * code.lanes))
-        with code.loop(K // ROWS) as n:
-            x_rows = [(code.at(x, n * ROWS + row), K) for row in range(ROWS)]
-            places = [code.at(out, (n * ROWS + row) * N + column) for row in range(ROWS)]
-            _tile(code, places, places, x_rows, copied, terms)
+    x_copied, y_copied = (code.scratch(BLOCK * n * code.panel) for n in (GROUP, 1))
+    R = terms.rows * terms.steps
+    height = min(ROWS, code.panel)  # of a tile
+    tall = max(height, code.lanes)
+
+    def group(k: Value, panels: int) -> None:
+        vectors = range(panels * VECTORS)
+        _copy(code, code.at(x, k), K, terms, [code.at(x_copied, R * (v * code.lanes)) for v in vectors], 1)
+        with code.loop(columns // code.panel) as q:
+            column = first + q * code.panel
+            _copy(
+                code, code.at(y, column), N, terms, [code.at(y_copied, v * code.lanes) for v in range(VECTORS)], VECTORS
+            )
+            with code.loop(panels * code.panel // tall) as n:
+                begin = code.at(x_copied, R * tall * n)
+                for row in range(0, tall, height):
+                    own = [divmod(row + above, code.lanes) for above in range(height)]
+                    x_rows = [code.at(begin, R * (vector * code.lanes) + lane) for vector, lane in own]
+                    places = [code.at(out, (k + n * tall + row + above) * N + column) for above in range(height)]
+                    _tile(code, places, places, x_rows, code.lanes, y_copied, R)
+
+    with code.loop(K // (GROUP * code.panel)) as n:
+        group(n * (GROUP * code.panel), GROUP)
+    with code.loop(K % (GROUP * code.panel) // code.panel) as n:
+        group(K - K % (GROUP * code.panel) + n * code.panel, 1)
+
+
+def _copy(code: Code, x: Value, N: Value, terms: Terms, out: Sequence[Value], vectors: int) -> None:
+    """A vector of each row to each place, and the next row's so many vectors on."""
+    with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
+        row, n = code.at(x, (s * terms.apart + r) * N), (s * terms.rows + r) * (vectors * code.lanes)
+        for v, place in enumerate(out):
+            code.store(code.load(code.at(row, v * code.lanes)), code.at(place, n))
 
 
 def _tile(
     code: Code,
     out: Sequence[Value],  # rows of one panel
     begins: Sequence[Value | None],  # where the sums of each begin
-    x_rows: Sequence[tuple[Value, Value | None]],  # where each begins, and how far apart its terms are
+    x_rows: Sequence[Value],  # where each begins
+    apart: int,  # from one term to the next
     W: Value,
     K: Value,
     fetch: Value | None = None,
@@ -122,8 +156,8 @@ def _tile(
         if fetch is not None:
             code.fetch(code.at(fetch, k * (code.panel // 4)))
         columns = [code.load(code.at(W, k * code.panel + v * code.lanes)) for v in range(VECTORS)]
-        for (x_row, apart), row in zip(x_rows, sums, strict=True):
-            factor = code.load_spread(code.at(x_row, k if apart is None else k * apart))
+        for x_row, row in zip(x_rows, sums, strict=True):
+            factor = code.load_spread(code.at(x_row, k * apart))
             for sum_, column in zip(row, columns, strict=True):
                 sum_.set(code.fma(factor, column, sum_.get()))
     for places_row, row in zip(places, sums, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import add_product, add_transposed_product, exp
+from unroll.arithmetic import Terms, add_product, add_transposed_product, exp
 from unroll.machine_code import Code, Value, Variable, make
 
 ROWS = 64  # of a chunk: its dense activations (0.25 MB at D = 1024) stay in a core's cache with their weights
@@ -142,7 +142,8 @@ def backward(
             with code.loop(V // code.lanes) as v:
                 total = code.at(d_o, v * code.lanes)
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
-        add_transposed_product(code, d_O, x_R, p_R, R, D, V, none, V)
+        terms = Terms(R, code.number(1), R)
+        add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
         add_product(code, d_x, p_R, O, R, V, D, lambda _row: None)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
@@ -150,7 +151,7 @@ def backward(
             value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)
             code.store(value, place)
             code.store(code.load(total) + value, total)
-        add_transposed_product(code, d_W, h_R, d_x, R, H, D, none, D)
+        add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
         add_product(code, d_h_R, d_x, W, R, D, H, lambda _row: None)
 
     _chunks(code, first, rows, chunk)

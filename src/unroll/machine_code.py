@@ -53,7 +53,7 @@ class Value:
     def __truediv__(self, other: Value) -> Value:
         return self._with(other, "div")
 
-    def __floordiv__(self, other: int) -> Value:
+    def __floordiv__(self, other: Value | int) -> Value:
         return Value(self.code, self.code.builder.udiv(self.it, self.code.like(self, other).it))
 
     def __mod__(self, other: int) -> Value:
@@ -69,7 +69,7 @@ class Value:
         builder = self.code.builder
         return Value(self.code, builder.select(builder.fcmp_ordered("<", self.it, bound.it), bound.it, self.it))
 
-    def at_most_number(self, bound: int) -> Value:
+    def at_most_number(self, bound: Value | int) -> Value:
         """This whole number or the bound, whichever is smaller."""
         builder, limit = self.code.builder, self.code.like(self, bound)
         return Value(self.code, builder.select(builder.icmp_unsigned("<", self.it, limit.it), self.it, limit.it))

@@ -13,7 +13,7 @@ from functools import cache
 
 from torch import Tensor
 
-from unroll.arithmetic import BLOCK, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
+from unroll.arithmetic import BLOCK, Terms, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, make
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
@@ -127,37 +127,50 @@ def backward(
     W: Value,  # [M, G, H]: W_h transposed, packed
     w: Value,  # [M, 3, H]
     d_w: Value,  # [3, H]: is added to
+    h: Value,  # [M, T + 1, B, H]
+    d_W: Value,  # [H, G]: is added to
     first: Value,
     rows: Value,
     T: Value,
     B: Value,
     H: Value,
+    together: Value,  # steps of a block
     clip: Value,
     *,
     peepholes: str,
+    weighs: bool,
 ) -> None:
-    """Some rows of a layer back through all time steps."""
+    """Some rows of a layer back through all time steps; where it `weighs`, with their share of W_h's gradient.
+
+    That is added up block by block, while the block's rows are in the cache.
+    """
     G, bound = H * 4, code.spread(clip)
-    with code.loop(T, backwards=True) as n:
-        before = n * B + first
-        sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
-        with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-            j, row = v * code.lanes, before + r
-            seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
-            _back(
-                code,
-                [code.at(sums, r * G + H * gate + j) for gate in GATES],
-                code.load(code.at(d_h_rows, r * H + j)) + code.load(code.at(d_out, row * H + j)),
-                code.at(d_c, (first + r) * H + j),
-                code.load(code.at(t, row * H + j)),
-                code.load(code.at(c, row * H + j)),
-                seen,
-                [code.at(w, H * gate + j) for gate in PEEPHOLES],
-                [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
-                bound,
-                peepholes,
-            )
-        add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
+    with code.loop((T + together - 1) // together, backwards=True) as block:
+        begin = block * together
+        steps = (T - begin).at_most_number(together)
+        with code.loop(steps, backwards=True) as n:
+            before = (begin + n) * B + first
+            sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
+            with code.loop(rows) as r, code.loop(H // code.lanes) as v:
+                j, row = v * code.lanes, before + r
+                seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
+                _back(
+                    code,
+                    [code.at(sums, r * G + H * gate + j) for gate in GATES],
+                    code.load(code.at(d_h_rows, r * H + j)) + code.load(code.at(d_out, row * H + j)),
+                    code.at(d_c, (first + r) * H + j),
+                    code.load(code.at(t, row * H + j)),
+                    code.load(code.at(c, row * H + j)),
+                    seen,
+                    [code.at(w, H * gate + j) for gate in PEEPHOLES],
+                    [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
+                    bound,
+                    peepholes,
+                )
+            add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
+        if weighs:
+            row, terms = begin * B + first, Terms(rows, steps, B)
+            _add_weights(code, d_W, code.at(h, row * H), code.at(gates, row * G), terms, H, G, code.number(0), G)
 
 
 def _back(
@@ -225,13 +238,17 @@ def weights(
     columns: Value,
 ) -> None:
     """xᵀ·d_sums, a block of rows at a time: one that fits into the cache."""
-    with code.loop(N // BLOCK) as n:
+    _add_weights(code, d_W, x, d_sums, Terms(N, code.number(1), N), K, G, first, columns)
+
+
+def _add_weights(
+    code: Code, d_W: Value, x: Value, d_sums: Value, terms: Terms, K: Value, G: Value, first: Value, columns: Value
+) -> None:
+    """In blocks of rows; where there are several steps, their rows are one block together."""
+    with code.loop((terms.rows + (BLOCK - 1)) // BLOCK) as n:
         row = n * BLOCK
-        add_transposed_product(
-            code, d_W, code.at(x, row * K), code.at(d_sums, row * G), code.number(BLOCK), K, G, first, columns
-        )
-    row = N - N % BLOCK
-    add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), N % BLOCK, K, G, first, columns)
+        own = terms._replace(rows=(terms.rows - row).at_most_number(BLOCK))
+        add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
 
 
 def below(
@@ -267,9 +284,9 @@ def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
 
 
 @cache
-def backward_for(bits: int, peepholes: str) -> Callable[..., None]:
+def backward_for(bits: int, peepholes: str, weighs: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaannnnne", peepholes=peepholes)
+    return make(backward, bits, "aaaaaaaaaaannnnnne", peepholes=peepholes, weighs=weighs)
 
 
 @cache

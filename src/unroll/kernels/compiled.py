@@ -20,12 +20,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import machine_code, parts
-from unroll.arithmetic import grown, packed, padded, panel, start
+from unroll.arithmetic import BLOCK, grown, packed, padded, panel, start
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States
 from unroll.spare import Spare
 
 RANK = 3
+OWN = 16  # rows of a part that are worth a gradient of all recurrent weights of its own
 
 _spare = Spare()
 
@@ -125,22 +126,26 @@ class _Layer(torch.autograd.Function):
         H, bits = G // 4, 8 * gates_MTBG.dtype.itemsize
         d_out = grown(d_out, 3, H).contiguous()
         d_h, d_c = (W_h.new_zeros(M, B, H) for _ in range(2))
-        W, step = packed(W_h.transpose(1, 2)), backward_for(bits, peepholes)
         row_parts = _stretches(B, 1)
-        d_w_MP3H = W_h.new_zeros(M, len(row_parts), 3, H)
+        P = len(row_parts)
+        weighs = B >= P * OWN
+        W, step = packed(W_h.transpose(1, 2)), backward_for(bits, peepholes, weighs)
+        # Each part adds up its own share of the weights' gradients.
+        d_w_MP3H, d_W_MPHG = W_h.new_zeros(M, P, 3, H), W_h.new_zeros(M, P, H, G) if weighs else W_h.new_empty(M, P, 0)
 
         def some(m: int, rows: slice) -> None:
-            of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, W, w)
-            d_w = d_w_MP3H[m, row_parts.index(rows)]
-            step(*(start(x, m) for x in of_run), d_w.data_ptr(), rows.start, rows.stop - rows.start, T, B, H, clip)
+            of_run, n = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, W, w), rows.stop - rows.start
+            d_w, d_W = (start(d[m], row_parts.index(rows)) for d in (d_w_MP3H, d_W_MPHG))
+            own = (*(start(x, m) for x in of_run), d_w, start(h_all, m), d_W)
+            step(*own, rows.start, n, T, B, H, max(1, BLOCK // n), clip)
 
         each_part(M, B, 1, some)
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
-        d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
+        d_W_h = _together(d_W_MPHG) if weighs else _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
         d_x, d_W_x, d_b = _input_gradients(x, W_x, d_sums_MNG)
         _spare.give(gates_MTBG, t_MTBH, c_all)
         d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x, d_W_h[:, :own_H], d_b))
-        d_w_c = d_w_MP3H.sum(1)[..., :own_H] if has_peepholes else None
+        d_w_c = _together(d_w_MP3H)[..., :own_H] if has_peepholes else None
         return (None,) * 4 + (d_x, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
 
 
@@ -180,6 +185,11 @@ def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor) -> Tensor:
 
     each_part(M, G, panel(x_MNK.dtype), some)
     return d_W
+
+
+def _together(shares_MP: Tensor) -> Tensor:
+    """The sum of the parts' shares."""
+    return shares_MP[:, 0] if shares_MP.shape[1] == 1 else shares_MP.sum(1)
 
 
 def _stretches(n: int, whole: int) -> list[slice]:
