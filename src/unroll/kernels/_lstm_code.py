@@ -14,7 +14,7 @@ from functools import cache
 from torch import Tensor
 
 from unroll.arithmetic import BLOCK, Terms, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
-from unroll.machine_code import Code, Value, make
+from unroll.machine_code import Code, Value, Variable, make
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f
@@ -22,33 +22,40 @@ PEEPHOLES = (2, 0, 1)  # the places of o, i and f
 
 def forward(
     code: Code,
-    gates: Value,  # [M, T, B, G]: what the inputs bring, unless `looks`; the gates, after
+    gates: Value,  # [M, T, B, G]: of each step
     h: Value,  # [M, T + 1, B, H]: the first state is there
     c: Value,  # the same
     t: Value,  # [M, T, B, H]: tanh of c after each step
     W: Value,  # [M, H, G], packed
     w: Value,  # [M, 3, H]: the peepholes
-    table: Value,  # [M, V, G]: what each symbol brings
-    ids: Value,  # [M, T, B]
+    brought: Value,  # [M, V, G]: what each symbol brings; of upper layers [M, G]: b
+    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
+    W_x: Value,  # of upper layers [M, K, G], packed
     first: Value,  # the rows to do, of one run
     rows: Value,
     T: Value,
     B: Value,
     H: Value,
+    K: Value,
     *,
     peepholes: str,
     looks: bool,
 ) -> None:
-    """Some rows of a layer over all time steps."""
+    """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
     G = H * 4
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
 
-        def brought(row: Value, before: Value = before) -> Value:
-            return code.at(table, code.load_index(ids, before + row) * G)
+        def begin(row: Value, before: Value = before) -> Value:
+            return code.at(brought, code.load_index(x, before + row) * G) if looks else brought
 
-        add_product(code, sums, code.at(h, before * H), W, rows, H, G, brought if looks else None)
+        h_rows = code.at(h, before * H)
+        if looks:
+            add_product(code, sums, h_rows, W, rows, H, G, begin)
+        else:
+            add_product(code, sums, code.at(x, before * K), W_x, rows, K, G, begin)
+            add_product(code, sums, h_rows, W, rows, H, G)
         with code.loop(rows) as r, code.loop(H // code.lanes) as v:
             j, row = v * code.lanes, before + r
             places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
@@ -129,20 +136,28 @@ def backward(
     d_w: Value,  # [3, H]: is added to
     h: Value,  # [M, T + 1, B, H]
     d_W: Value,  # [H, G]: is added to
+    x: Value,  # of upper layers [M, T, B, K]
+    W_x: Value,  # of upper layers [M, G, K]: transposed, packed
+    d_x: Value,  # as x
+    d_W_x: Value,  # [K, G]: is added to
+    d_b: Value,  # [G]: is added to
     first: Value,
     rows: Value,
     T: Value,
     B: Value,
     H: Value,
+    K: Value,
     together: Value,  # steps of a block
     clip: Value,
     *,
     peepholes: str,
+    looks: bool,
     weighs: bool,
 ) -> None:
-    """Some rows of a layer back through all time steps; where it `weighs`, with their share of W_h's gradient.
+    """Some rows of a layer back through all time steps; where it `weighs`, with their share of the weights' gradients.
 
-    That is added up block by block, while the block's rows are in the cache.
+    Those are added up block by block, while the block's rows are in the cache. Of a layer that `looks`, W_x is none of
+    them: see `scatter`.
     """
     G, bound = H * 4, code.spread(clip)
     with code.loop((T + together - 1) // together, backwards=True) as block:
@@ -168,9 +183,16 @@ def backward(
                     peepholes,
                 )
             add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
+            if not looks:
+                add_product(code, code.at(d_x, before * K), sums, W_x, rows, G, K, lambda _row: None)
+        row, terms = begin * B + first, Terms(rows, steps, B)
+        d_sums = code.at(gates, row * G)
         if weighs:
-            row, terms = begin * B + first, Terms(rows, steps, B)
-            _add_weights(code, d_W, code.at(h, row * H), code.at(gates, row * G), terms, H, G, code.number(0), G)
+            _add_weights(code, d_W, code.at(h, row * H), d_sums, terms, H, G, code.number(0), G)
+        if weighs and not looks:
+            _add_weights(code, d_W_x, code.at(x, row * K), d_sums, terms, K, G, code.number(0), G)
+        if not looks:
+            _add_rows(code, d_b, d_sums, terms, G)
 
 
 def _back(
@@ -251,19 +273,13 @@ def _add_weights(
         add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
 
 
-def below(
-    code: Code,
-    gates: Value,  # [B, G]
-    x: Value,  # [B, K]
-    W: Value,  # [K, G], packed
-    b: Value,  # [G]
-    first: Value,  # the rows to do
-    rows: Value,
-    K: Value,
-    G: Value,
-) -> None:
-    """What the layer below brings to a step: x·W + b."""
-    add_product(code, code.at(gates, first * G), code.at(x, first * K), W, rows, K, G, lambda _row: b)
+def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value) -> None:
+    """out[N] += each of the rows."""
+    with code.loop(N // code.lanes) as v:
+        place, total = code.at(out, v * code.lanes), Variable(code, code.load(code.at(out, v * code.lanes)))
+        with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
+            total.set(total.get() + code.load(code.at(x, (s * terms.apart + r) * N + v * code.lanes)))
+        code.store(total.get(), place)
 
 
 def columns(w: Tensor, H: int) -> Tensor:
@@ -274,7 +290,7 @@ def columns(w: Tensor, H: int) -> Tensor:
 @cache
 def forward_for(bits: int, peepholes: str, looks: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaannnnn", peepholes=peepholes, looks=looks)
+    return make(forward, bits, "aaaaaaaaannnnnn", peepholes=peepholes, looks=looks)
 
 
 @cache
@@ -284,9 +300,9 @@ def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
 
 
 @cache
-def backward_for(bits: int, peepholes: str, weighs: bool) -> Callable[..., None]:
+def backward_for(bits: int, peepholes: str, looks: bool, weighs: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaannnnnne", peepholes=peepholes, weighs=weighs)
+    return make(backward, bits, "aaaaaaaaaaaaaaaannnnnnne", peepholes=peepholes, looks=looks, weighs=weighs)
 
 
 @cache
@@ -299,9 +315,3 @@ def scatter_for(bits: int) -> Callable[..., None]:
 def weights_for(bits: int) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(weights, bits, "aaannnnn")
-
-
-@cache
-def below_for(bits: int) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(below, bits, "aaaannnn")

@@ -14,6 +14,7 @@ from unroll.machine_code import Code, Value, Variable, make, vector_bytes
 from unroll.optimisers import Optimiser
 
 PIECE = 1 << 16  # elements that a thread changes before it looks for more
+ALONE = 1 << 19  # elements that one thread has done before another is awake
 
 
 class _Piece(NamedTuple):
@@ -23,11 +24,7 @@ class _Piece(NamedTuple):
     own: Sequence[Tensor]
     first: int
     elements: int
-
-    def addresses(self) -> list[int]:
-        """Where it begins in each; tensors are [M, …], contiguous."""
-        begin = self.m * self.own[0][0].numel() + self.first
-        return [x.data_ptr() + begin * x.element_size() for x in self.own]
+    addresses: Sequence[int]  # where it begins in each
 
     def after(self, n: int) -> list[Tensor]:
         """What follows the first n elements."""
@@ -35,15 +32,21 @@ class _Piece(NamedTuple):
 
 
 def _pieces(tensors: Sequence[Sequence[Tensor]], runs: Sequence[int]) -> Iterator[_Piece]:
+    """All of these runs; tensors are [M, …], contiguous."""
     for own in tensors:
-        elements = own[0][0].numel()
+        elements, size = own[0].numel() // len(own[0]), own[0].element_size()
+        begins = [x.data_ptr() for x in own]
         for m in runs:
-            yield from (_Piece(m, own, n, min(PIECE, elements - n)) for n in range(0, elements, PIECE))
+            for n in range(0, elements, PIECE):
+                addresses = [begin + (m * elements + n) * size for begin in begins]
+                yield _Piece(m, own, n, min(PIECE, elements - n), addresses)
 
 
 def _each(pieces: Sequence[_Piece], work: Callable[[int, _Piece], None]) -> None:
-    """work(place, piece) for all, threads sharing them."""
+    """work(place, piece) for all, threads sharing them if there is enough for two."""
     threads = max(1, min(parts.count(), len(pieces)))
+    if sum(len(piece.addresses) * piece.elements for piece in pieces) < ALONE:
+        threads = 1
 
     def some(thread: int) -> None:
         for n in range(thread, len(pieces), threads):
@@ -65,7 +68,7 @@ class Compiled:
         nothing = gradients[0].new_empty(len(pieces))
         look = _look_for(8 * nothing.element_size())
         begin, size = nothing.data_ptr(), nothing.element_size()
-        _each(pieces, lambda n, piece: look(*piece.addresses(), piece.elements, begin + n * size))
+        _each(pieces, lambda n, piece: look(*piece.addresses, piece.elements, begin + n * size))
         bad = {piece.m for piece, found in zip(pieces, nothing.tolist(), strict=True) if found != 0}
         return torch.tensor([m not in bad for m in range(M)])
 
@@ -83,7 +86,7 @@ class Compiled:
         change, lanes = _change_for(self._optimiser, 8 * size), vector_bytes() // size
 
         def some(_n: int, piece: _Piece) -> None:
-            whole, (parameter, gradient, *moments) = piece.elements - piece.elements % lanes, piece.addresses()
+            whole, (parameter, gradient, *moments) = piece.elements - piece.elements % lanes, piece.addresses
             # An optimiser with one moment has it twice.
             change(parameter, gradient, moments[0], moments[-1], whole, rates[piece.m], *factors)
             if whole < piece.elements:
