@@ -7,6 +7,7 @@ Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ class _Nll(torch.autograd.Function):
 
         parts.each_of(M, P, some)
         _spare.give(x_MND, p_MNV)
-        d_W, d_b, d_O, d_o = (share[:, 0] if P == 1 else share.sum(1) for share in shares)
+        d_W, d_b, d_O, d_o = (reduce(torch.add, share.unbind(1)) for share in shares)
         return None, d_h, d_W, d_b, d_O, d_o, None
 
 

@@ -14,6 +14,7 @@ V symbols, P parts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -155,7 +156,7 @@ class _Layer(torch.autograd.Function):
             )
 
         each_part(M, B, 1, some)
-        d_w, d_W_h, d_W_x, d_b = (share[:, 0] if P == 1 else share.sum(1) for share in shares)
+        d_w, d_W_h, d_W_x, d_b = (reduce(torch.add, share.unbind(1)) for share in shares)
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
         if not weighs:
             d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
