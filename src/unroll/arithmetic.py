@@ -120,6 +120,10 @@ def add_transposed_product(
                     own = [divmod(row + above, code.lanes) for above in range(height)]
                     x_rows = [code.at(begin, R * (vector * code.lanes) + lane) for vector, lane in own]
                     places = [code.at(out, (k + n * tall + row + above) * N + column) for above in range(height)]
+                    # The next tile's sums come nearer while this one's are added up.
+                    for place in places:
+                        for v in range(VECTORS):
+                            code.fetch(code.at(place, N * height + v * code.lanes))
                     _tile(code, places, places, x_rows, code.lanes, y_copied, R)
 
     with code.loop(K // (GROUP * code.panel)) as n:
