@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from unroll.machine_code import VECTORS, Code, Value, Variable, vector_bytes
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
-BLOCK = 256  # terms of a transposed product
+BLOCK = 128  # terms of a transposed product: two threads that share a core share its cache
 GROUP = 4  # panels of its left side at a time
 LOG2_E = 1 / math.log(2)
 

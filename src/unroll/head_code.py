@@ -11,14 +11,15 @@ from functools import cache
 from unroll.arithmetic import Terms, add_product, add_transposed_product, exp
 from unroll.machine_code import Code, Value, Variable, make
 
-ROWS = 128  # of a chunk: its dense activations (0.5 MB at D = 1024) stay in a core's cache with their weights
+# Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
+# cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
+FORWARD, BACK = 64, 128
 
 
-def _chunks(code: Code, first: Value, rows: Value, work: Callable[[Value, Value], None]) -> None:
+def _chunks(code: Code, first: Value, rows: Value, most: int, work: Callable[[Value, Value], None]) -> None:
     """work(first row, how many) for each chunk."""
-    with code.loop(rows // ROWS) as n:
-        work(first + n * ROWS, code.number(ROWS))
-    work(first + (rows - rows % ROWS), rows % ROWS)
+    with code.loop((rows + (most - 1)) // most) as n:
+        work(first + n * most, (rows - n * most).at_most_number(most))
 
 
 def forward(
@@ -52,7 +53,7 @@ def forward(
             code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
             _softmax(code, own, code.at(shift, n), code.at(total, n), V)
 
-    _chunks(code, first, rows, chunk)
+    _chunks(code, first, rows, FORWARD, chunk)
 
 
 def logits(
@@ -113,7 +114,7 @@ def backward(
     p: Value,  # [N, V]: the gradients of the logits take their place
     d_nll: Value,  # [N]
     targets: Value,  # [N]
-    d_x: Value,  # [ROWS, D]: scratch
+    d_x: Value,  # [BACK, D]: scratch
     d_h: Value,  # [N, H]
     d_W: Value,  # [H, D]: is added to, as are all that follow
     d_b: Value,
@@ -154,7 +155,7 @@ def backward(
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
         add_product(code, d_h_R, d_x, W, R, D, H, lambda _row: None)
 
-    _chunks(code, first, rows, chunk)
+    _chunks(code, first, rows, BACK, chunk)
 
 
 def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:
