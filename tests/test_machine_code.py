@@ -100,6 +100,34 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
         assert torch.equal(out, results[-1][: len(out)])
 
 
+@both
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_vectors(
+    width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_code, "vector_bytes", lambda: width)
+
+    def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
+        rows, steps, apart, K, N, first, columns = rest
+        terms = arithmetic.Terms(rows, steps, apart)
+        arithmetic.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+
+    add = machine_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
+    panel = machine_code.VECTORS * width // dtype.itemsize
+    for panels, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (128, 1, 128))):
+        K, N = panels * panel, 3 * panel
+        x, y, base = (
+            random_tensor(*shape, seed=n).to(dtype)
+            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, N)))
+        )
+        out = base.clone()
+        add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)
+        terms = (each[:, :rows].flatten(0, 1).double() for each in (x, y))
+        expected = base + torch.einsum("rk,rn->kn", *terms).to(dtype)
+        expected[:, :panel] = base[:, :panel]  # not among the columns to do
+        assert torch.allclose(out, expected, rtol=0, atol=400 * EPSILON[dtype])
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_compiled_head_equals_the_plain_one_and_leaves_padding_at_exactly_0(threads: int) -> None:
     for M, N, H, D, V in itertools.product((1, 2), (1, 5, 300), (5, 16), (7, 40), (16,)):
