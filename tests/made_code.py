@@ -7,7 +7,8 @@ from unroll.optimisers import _compiled, adam
 
 for _looks in (True, False):
     _lstm_code.forward_for(32, "paper", _looks)
-_lstm_code.backward_for(32, "paper")
+    for _weighs in (True, False):
+        _lstm_code.backward_for(32, "paper", _looks, _weighs)
 _lstm_code.scatter_for(32)
 _lstm_code.weights_for(32)
 _compiled._change_for(adam, 32)

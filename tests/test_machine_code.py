@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import platform
 from collections.abc import Callable
 
 import pytest
@@ -67,6 +68,17 @@ def test_an_exponential_of_minus_infinity_is_exactly_0(dtype: torch.dtype) -> No
     assert applied(arithmetic.exp, torch.tensor([-torch.inf, -1e5, 0.0], dtype=dtype)).tolist() == [0.0, 0.0, 1.0]
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are as fast with such numbers")
+@both
+def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_there(dtype: torch.dtype) -> None:
+    least = torch.finfo(dtype).smallest_normal
+    x = torch.tensor([least, least / 2, -least / 2, 3 * least], dtype=dtype)
+    assert applied(lambda _code, x: x * 0.5, x).tolist() == [0.0, 0.0, 0.0, 1.5 * least]
+    assert applied(lambda _code, x: x + x, x).tolist() == [2 * least, 0.0, 0.0, 6 * least]
+    # The thread computes on as it did before.
+    assert (x * 0.5).tolist() == [least / 2, least / 4, -least / 4, 1.5 * least]
+
+
 @both
 def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.dtype) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
@@ -86,6 +98,34 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
     assert torch.allclose(results[-1], expected, rtol=0, atol=200 * EPSILON[dtype])
     for out in results:
         assert torch.equal(out, results[-1][: len(out)])
+
+
+@both
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_vectors(
+    width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_code, "vector_bytes", lambda: width)
+
+    def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
+        rows, steps, apart, K, N, first, columns = rest
+        terms = arithmetic.Terms(rows, steps, apart)
+        arithmetic.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+
+    add = machine_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
+    panel = machine_code.VECTORS * width // dtype.itemsize
+    for panels, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (128, 1, 128))):
+        K, N = panels * panel, 3 * panel
+        x, y, base = (
+            random_tensor(*shape, seed=n).to(dtype)
+            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, N)))
+        )
+        out = base.clone()
+        add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)
+        terms = (each[:, :rows].flatten(0, 1).double() for each in (x, y))
+        expected = base + torch.einsum("rk,rn->kn", *terms).to(dtype)
+        expected[:, :panel] = base[:, :panel]  # not among the columns to do
+        assert torch.allclose(out, expected, rtol=0, atol=400 * EPSILON[dtype])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -10,8 +10,9 @@ Shapes: R rows, K terms, N columns, Q panels, W columns of a panel.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ from torch.nn.functional import pad
 from unroll.machine_code import VECTORS, Code, Value, Variable, vector_bytes
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
-BLOCK = 256  # terms of a transposed product
+BLOCK = 128  # terms of a transposed product: two threads that share a core share its cache
+GROUP = 4  # panels of its left side at a time
 LOG2_E = 1 / math.log(2)
 
 
@@ -51,19 +53,28 @@ def start(x_M: Tensor, m: int) -> int:
     return int(x_M.data_ptr()) + m * x_M.stride(0) * x_M.element_size() if x_M.numel() else 0
 
 
-def add_product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
-    """out[R, N] += x[R, K]·W, W packed; rows follow each other directly in both."""
-    with code.loop(N // code.panel) as q:
-        W_q, out_q = code.at(W, q * K * code.panel), code.at(out, q * code.panel)
+Begin = Callable[[Value], Value | None]  # where the sums of a row begin: an address; None is 0
 
-        def some(first: Value, count: int, W_q: Value = W_q, out_q: Value = out_q, fetch: Value | None = None) -> None:
-            x_rows = [code.at(x, (first + row) * K) for row in range(count)]
-            _tile(code, code.at(out_q, first * N), N, [(x_row, None) for x_row in x_rows], W_q, K, fetch)
+
+def add_product(
+    code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None = None
+) -> None:
+    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. By default it is added to."""
+    with code.loop(N // code.panel) as q:
+        column, W_q = q * code.panel, code.at(W, q * K * code.panel)
+
+        def some(
+            first: Value, count: int, fetch: Value | None = None, column: Value = column, W_q: Value = W_q
+        ) -> None:
+            rows = [first + n for n in range(count)]
+            places = [code.at(out, row * N + column) for row in rows]
+            begins = [code.at(at, column) if (at := begin(row)) else None for row in rows] if begin else places
+            _tile(code, places, begins, [code.at(x, row * K) for row in rows], 1, W_q, K, fetch)
 
         # While the first tiles are multiplied, the next panel comes nearer, a quarter with each.
         fetching = (rows // ROWS).at_most_number(4)
         with code.loop(fetching) as n:
-            some(n * ROWS, ROWS, fetch=code.at(W_q, (K + n * (K // 4)) * code.panel))
+            some(n * ROWS, ROWS, code.at(W_q, (K + n * (K // 4)) * code.panel))
         with code.loop(rows // ROWS - fetching) as n:
             some((fetching + n) * ROWS, ROWS)
         whole = rows - rows % ROWS
@@ -74,55 +85,88 @@ def add_product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Valu
             some(whole + n, 1)
 
 
-def add_transposed_product(
-    code: Code, out: Value, x: Value, y: Value, terms: Value, K: Value, N: Value, first: Value, columns: Value
-) -> None:
-    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is a multiple of ROWS, R at most BLOCK.
+class Terms(NamedTuple):
+    """Which rows a transposed product adds up: so many neighbours, at so many steps that are so many rows apart."""
 
-    Each panel of y is copied first: rows that are a power of two apart would drive each other out of the cache.
+    rows: Value
+    steps: Value
+    apart: Value
+
+
+def add_transposed_product(
+    code: Code, out: Value, x: Value, y: Value, terms: Terms, K: Value, N: Value, first: Value, columns: Value
+) -> None:
+    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is whole panels, R at most BLOCK.
+
+    Both are copied first, a few panels of x and then each of y, so that they lie as they are read: rows that are a
+    power of two apart would drive each other out of the cache.
     """
-    copied = code.scratch(BLOCK * code.panel)
-    with code.loop(columns // code.panel) as q:
-        column = first + q * code.panel
-        with code.loop(terms) as r:
-            for v in range(VECTORS):
-                value = code.load(code.at(y, r * N + column + v * code.lanes))
-                code.store(value, code.at(copied, r * code.panel + v * code.lanes))
-        with code.loop(K // ROWS) as n:
-            x_rows = [(code.at(x, n * ROWS + row), K) for row in range(ROWS)]
-            _tile(code, code.at(out, n * ROWS * N + column), N, x_rows, copied, terms)
+    x_copied, y_copied = (code.scratch(BLOCK * n * code.panel) for n in (GROUP, 1))
+    R = terms.rows * terms.steps
+    height = min(ROWS, code.panel)  # of a tile
+    tall = max(height, code.lanes)
+
+    def group(k: Value, panels: int) -> None:
+        vectors = range(panels * VECTORS)
+        _copy(code, code.at(x, k), K, terms, [code.at(x_copied, R * (v * code.lanes)) for v in vectors], 1)
+        with code.loop(columns // code.panel) as q:
+            column = first + q * code.panel
+            _copy(
+                code, code.at(y, column), N, terms, [code.at(y_copied, v * code.lanes) for v in range(VECTORS)], VECTORS
+            )
+            with code.loop(panels * code.panel // tall) as n:
+                begin = code.at(x_copied, R * tall * n)
+                for row in range(0, tall, height):
+                    own = [divmod(row + above, code.lanes) for above in range(height)]
+                    x_rows = [code.at(begin, R * (vector * code.lanes) + lane) for vector, lane in own]
+                    places = [code.at(out, (k + n * tall + row + above) * N + column) for above in range(height)]
+                    # The next tile's sums come nearer while this one's are added up.
+                    for place in places:
+                        for v in range(VECTORS):
+                            code.fetch(code.at(place, N * height + v * code.lanes))
+                    _tile(code, places, places, x_rows, code.lanes, y_copied, R)
+
+    with code.loop(K // (GROUP * code.panel)) as n:
+        group(n * (GROUP * code.panel), GROUP)
+    with code.loop(K % (GROUP * code.panel) // code.panel) as n:
+        group(K - K % (GROUP * code.panel) + n * code.panel, 1)
+
+
+def _copy(code: Code, x: Value, N: Value, terms: Terms, out: Sequence[Value], vectors: int) -> None:
+    """A vector of each row to each place, and the next row's so many vectors on."""
+    with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
+        row, n = code.at(x, (s * terms.apart + r) * N), (s * terms.rows + r) * (vectors * code.lanes)
+        for v, place in enumerate(out):
+            code.store(code.load(code.at(row, v * code.lanes)), code.at(place, n))
 
 
 def _tile(
     code: Code,
-    out: Value,
-    N: Value,  # from one row of `out` to the next
-    x_rows: Sequence[tuple[Value, Value | None]],  # where each begins, and how far apart its terms are
-    W: Value,  # one panel
+    out: Sequence[Value],  # rows of one panel
+    begins: Sequence[Value | None],  # where the sums of each begin
+    x_rows: Sequence[Value],  # where each begins
+    apart: int,  # from one term to the next
+    W: Value,
     K: Value,
     fetch: Value | None = None,
 ) -> None:
     """A few rows of one panel, their sums in registers."""
-    places = [[code.at(out, N * row + v * code.lanes) for v in range(VECTORS)] for row in range(len(x_rows))]
-    sums = [[Variable(code, code.load(place)) for place in row] for row in places]
+    places = [[code.at(row, v * code.lanes) for v in range(VECTORS)] for row in out]
+    sums = []
+    for begin in begins:
+        vectors = [code.load(code.at(begin, v * code.lanes)) if begin else code.constant(0.0) for v in range(VECTORS)]
+        sums.append([Variable(code, vector) for vector in vectors])
     with code.loop(K) as k:
         if fetch is not None:
             code.fetch(code.at(fetch, k * (code.panel // 4)))
         columns = [code.load(code.at(W, k * code.panel + v * code.lanes)) for v in range(VECTORS)]
-        for (x_row, apart), row in zip(x_rows, sums, strict=True):
-            factor = code.load_spread(code.at(x_row, k if apart is None else k * apart))
+        for x_row, row in zip(x_rows, sums, strict=True):
+            factor = code.load_spread(code.at(x_row, k * apart))
             for sum_, column in zip(row, columns, strict=True):
                 sum_.set(code.fma(factor, column, sum_.get()))
     for places_row, row in zip(places, sums, strict=True):
         for place, sum_ in zip(places_row, row, strict=True):
             code.store(sum_.get(), place)
-
-
-def fill(code: Code, out: Value, rows: Value, N: Value, row: Value | None = None) -> None:
-    """out[R, N]: this row in every place, or 0."""
-    with code.loop(rows) as r, code.loop(N // code.lanes) as v:
-        j = v * code.lanes
-        code.store(code.constant(0.0) if row is None else code.load(code.at(row, j)), code.at(out, r * N + j))
 
 
 def _power(code: Code, x: Value) -> tuple[Value, Value]:

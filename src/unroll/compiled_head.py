@@ -7,6 +7,7 @@ Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ class _Nll(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_nll_MN: Tensor) -> tuple[Tensor | None, ...]:
-        from unroll.head_code import ROWS, backward_for
+        from unroll.head_code import BACK, backward_for
 
         h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
         (x_MND, p_MNV), ctx.held = ctx.held, ()  # the gradients take the place of what was held
@@ -85,7 +86,7 @@ class _Nll(torch.autograd.Function):
         d_h = torch.empty_like(h_MNH)
         # Each part adds up its own share of the weights' gradients.
         shares = [h_MNH.new_zeros(M, P, *n) for n in ((H, D), (D,), (D, V), (V,))]
-        scratch_MPRD = h_MNH.new_empty(M, P, ROWS, D)
+        scratch_MPRD = h_MNH.new_empty(M, P, BACK, D)
         own = (h_MNH, packed(dense_W.transpose(1, 2)), packed(out_W.transpose(1, 2)))
         held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN)
         step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak)
@@ -107,7 +108,7 @@ class _Nll(torch.autograd.Function):
 
         parts.each_of(M, P, some)
         _spare.give(x_MND, p_MNV)
-        d_W, d_b, d_O, d_o = (share[:, 0] if P == 1 else share.sum(1) for share in shares)
+        d_W, d_b, d_O, d_o = (reduce(torch.add, share.unbind(1)) for share in shares)
         return None, d_h, d_W, d_b, d_O, d_o, None
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import add_product, add_transposed_product, exp, fill
+from unroll.arithmetic import Terms, add_product, add_transposed_product, exp
 from unroll.machine_code import Code, Value, Variable, make
 
-ROWS = 64  # of a chunk: its dense activations (0.25 MB at D = 1024) stay in a core's cache with their weights
+# Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
+# cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
+FORWARD, BACK = 64, 128
 
 
-def _chunks(code: Code, first: Value, rows: Value, work: Callable[[Value, Value], None]) -> None:
+def _chunks(code: Code, first: Value, rows: Value, most: int, work: Callable[[Value, Value], None]) -> None:
     """work(first row, how many) for each chunk."""
-    with code.loop(rows // ROWS) as n:
-        work(first + n * ROWS, code.number(ROWS))
-    work(first + (rows - rows % ROWS), rows % ROWS)
+    with code.loop((rows + (most - 1)) // most) as n:
+        work(first + n * most, (rows - n * most).at_most_number(most))
 
 
 def forward(
@@ -52,7 +53,7 @@ def forward(
             code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
             _softmax(code, own, code.at(shift, n), code.at(total, n), V)
 
-    _chunks(code, first, rows, chunk)
+    _chunks(code, first, rows, FORWARD, chunk)
 
 
 def logits(
@@ -74,14 +75,12 @@ def logits(
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
-    fill(code, x_R, rows, D, b)
-    add_product(code, x_R, code.at(h, first * H), W, rows, H, D)
+    add_product(code, x_R, code.at(h, first * H), W, rows, H, D, lambda _row: b)
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
         code.store(value.where_below(value, code.constant(0.0), value * leak), place)
-    fill(code, out_R, rows, V, o)
-    add_product(code, out_R, x_R, O, rows, D, V)
+    add_product(code, out_R, x_R, O, rows, D, V, lambda _row: o)
 
 
 def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
@@ -115,7 +114,7 @@ def backward(
     p: Value,  # [N, V]: the gradients of the logits take their place
     d_nll: Value,  # [N]
     targets: Value,  # [N]
-    d_x: Value,  # [ROWS, D]: scratch
+    d_x: Value,  # [BACK, D]: scratch
     d_h: Value,  # [N, H]
     d_W: Value,  # [H, D]: is added to, as are all that follow
     d_b: Value,
@@ -144,20 +143,19 @@ def backward(
             with code.loop(V // code.lanes) as v:
                 total = code.at(d_o, v * code.lanes)
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
-        add_transposed_product(code, d_O, x_R, p_R, R, D, V, none, V)
-        fill(code, d_x, R, D)
-        add_product(code, d_x, p_R, O, R, V, D)
+        terms = Terms(R, code.number(1), R)
+        add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
+        add_product(code, d_x, p_R, O, R, V, D, lambda _row: None)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
             value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)
             code.store(value, place)
             code.store(code.load(total) + value, total)
-        add_transposed_product(code, d_W, h_R, d_x, R, H, D, none, D)
-        fill(code, d_h_R, R, H)
-        add_product(code, d_h_R, d_x, W, R, D, H)
+        add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
+        add_product(code, d_h_R, d_x, W, R, D, H, lambda _row: None)
 
-    _chunks(code, first, rows, chunk)
+    _chunks(code, first, rows, BACK, chunk)
 
 
 def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:

@@ -139,6 +139,8 @@ class Learner:
     def _finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
         if self._fused:
             return self._fused.finite(list(gradients.values()))
+        if self._compiled:
+            return self._compiled.finite(list(gradients.values()))
         # The extremes are finite only if every element is: a NaN is larger and smaller than everything here.
         flat = [g.flatten(1) for g in gradients.values()]
         return torch.isfinite(torch.stack([extreme for g in flat for extreme in (g.amax(1), g.amin(1))])).all(0)

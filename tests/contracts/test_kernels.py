@@ -129,6 +129,18 @@ def test_a_cpu_kernel_equals_the_reference_with_its_rows_divided_among_threads(
             check_equal(kernel, network(cells.load("lstm", peepholes), 2, M, 0.5), M, 7)
 
 
+@pytest.mark.parametrize(("rows", "T", "hidden"), [(33, 17, 5), (300, 3, 5), (16, 40, 50)])
+def test_the_compiled_kernel_equals_the_reference_with_any_number_of_rows_in_a_block(
+    rows: int, T: int, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of many rows add up shares of the weights' gradients, in blocks of steps or of rows."""
+    monkeypatch.setattr(sys.modules[__name__], "B", rows)
+    monkeypatch.setattr(sys.modules[__name__], "H", hidden)
+    for threads, M in ((1, 1), (2, 2)):
+        with torch_threads(threads):
+            check_equal("compiled", network(cells.load("lstm", "paper"), 2, M, 0.5), M, T)
+
+
 @pytest.mark.parametrize("kernel", ["compiled", "host"])
 def test_a_cpu_kernels_batch_is_not_disturbed_by_another_before_its_backward_pass(kernel: str) -> None:
     """Buffers are used again, so two forward passes in a row must not share them."""

@@ -143,3 +143,19 @@ def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(n
         check_close(place[m], expected[m], 1e-12)
         for own, other in zip(moments, plain, strict=True):
             check_close(own[m], other[m], 1e-12)
+
+
+def test_the_compiled_look_finds_the_one_run_whose_gradients_are_not_finite_wherever_that_is() -> None:
+    shapes = [(M, 7, 11), (M, 3), (M, 300, 300)]  # less than a vector, no whole number of them, more than a piece
+    compiled = Compiled(optimisers.load("adam"))
+    for dtype in (torch.float32, torch.float64):
+        gradients = [random_tensor(*shape, seed=n).to(dtype) for n, shape in enumerate(shapes)]
+        gradients[0][0, 0, 0] = torch.finfo(dtype).max  # large, and finite
+        assert compiled.finite(gradients).tolist() == [True] * M
+        for gradient in gradients:
+            for place in (0, 1, gradient[1].numel() // 2, gradient[1].numel() - 1):
+                for value in (torch.nan, torch.inf, -torch.inf):
+                    flat = gradient[1].view(-1)
+                    before, flat[place] = flat[place].clone(), value
+                    assert compiled.finite(gradients).tolist() == [True, False, True]
+                    flat[place] = before

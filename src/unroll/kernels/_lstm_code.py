@@ -1,6 +1,7 @@
 """The LSTM's time loops, as machine code: see `machine_code.py`.
 
-Gates stand in the order o, i, f, g. Everything is padded to whole panels with weights of 0; a padded unit stays 0.
+Gates stand as in the parameters: i, f, g, o; so do the peepholes of i, f and o. Everything is padded to whole panels
+with weights of 0; a padded unit stays 0.
 
 Shapes: M runs, T time, B rows, H hidden (padded), G = 4·H gate columns.
 """
@@ -12,44 +13,52 @@ from functools import cache
 
 from torch import Tensor
 
-from unroll.arithmetic import BLOCK, add_product, add_transposed_product, fill, grown, quotients, sigmoid, tanh
-from unroll.machine_code import Code, Value, make
+from unroll.arithmetic import BLOCK, Terms, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
+from unroll.machine_code import Code, Value, Variable, make
+
+GATES = (3, 0, 1, 2)  # the places of o, i, f and g
+PEEPHOLES = (2, 0, 1)  # the places of o, i and f
 
 
 def forward(
     code: Code,
-    gates: Value,  # [M, T, B, G]: what the inputs bring, unless `looks`; the gates, after
+    gates: Value,  # [M, T, B, G]: of each step
     h: Value,  # [M, T + 1, B, H]: the first state is there
     c: Value,  # the same
     t: Value,  # [M, T, B, H]: tanh of c after each step
     W: Value,  # [M, H, G], packed
-    w: Value,  # [M, 3, H]: the peepholes of o, i and f
-    table: Value,  # [M, V, G]: what each symbol brings
-    ids: Value,  # [M, T, B]
+    w: Value,  # [M, 3, H]: the peepholes
+    brought: Value,  # [M, V, G]: what each symbol brings; of upper layers [M, G]: b
+    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
+    W_x: Value,  # of upper layers [M, K, G], packed
     first: Value,  # the rows to do, of one run
     rows: Value,
     T: Value,
     B: Value,
     H: Value,
+    K: Value,
     *,
     peepholes: str,
     looks: bool,
 ) -> None:
-    """Some rows of a layer over all time steps."""
+    """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
     G = H * 4
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
+
+        def begin(row: Value, before: Value = before) -> Value:
+            return code.at(brought, code.load_index(x, before + row) * G) if looks else brought
+
+        h_rows = code.at(h, before * H)
         if looks:
-            with code.loop(rows) as r:
-                symbol = code.load_index(ids, before + r)
-                brought, place = code.at(table, symbol * G), code.at(sums, r * G)
-                with code.loop(G // code.lanes) as j:
-                    code.store(code.load(code.at(brought, j * code.lanes)), code.at(place, j * code.lanes))
-        add_product(code, sums, code.at(h, before * H), W, rows, H, G)
+            add_product(code, sums, h_rows, W, rows, H, G, begin)
+        else:
+            add_product(code, sums, code.at(x, before * K), W_x, rows, K, G, begin)
+            add_product(code, sums, h_rows, W, rows, H, G)
         with code.loop(rows) as r, code.loop(H // code.lanes) as v:
             j, row = v * code.lanes, before + r
-            places = [code.at(sums, r * G + H * gate + j) for gate in range(4)]
+            places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
             _step(
                 code,
                 places,
@@ -57,7 +66,7 @@ def forward(
                 code.at(c, (row + B) * H + j),
                 code.at(t, row * H + j),
                 code.load(code.at(c, row * H + j)),
-                [code.at(w, H * gate + j) for gate in range(3)],
+                [code.at(w, H * gate + j) for gate in PEEPHOLES],
                 peepholes,
             )
 
@@ -94,7 +103,7 @@ def pointwise(
     apart: Value,
     h: Value,  # [rows, H]: the next state takes its place
     c: Value,  # the same
-    w: Value,  # [3, H]
+    w: Value,  # [3, H]: of o, i and f
     rows: Value,
     H: Value,
     *,
@@ -125,39 +134,65 @@ def backward(
     W: Value,  # [M, G, H]: W_h transposed, packed
     w: Value,  # [M, 3, H]
     d_w: Value,  # [3, H]: is added to
+    h: Value,  # [M, T + 1, B, H]
+    d_W: Value,  # [H, G]: is added to
+    x: Value,  # of upper layers [M, T, B, K]
+    W_x: Value,  # of upper layers [M, G, K]: transposed, packed
+    d_x: Value,  # as x
+    d_W_x: Value,  # [K, G]: is added to
+    d_b: Value,  # [G]: is added to
     first: Value,
     rows: Value,
     T: Value,
     B: Value,
     H: Value,
+    K: Value,
+    together: Value,  # steps of a block
     clip: Value,
     *,
     peepholes: str,
+    looks: bool,
+    weighs: bool,
 ) -> None:
-    """Some rows of a layer back through all time steps."""
+    """Some rows of a layer back through all time steps; where it `weighs`, with their share of the weights' gradients.
+
+    Those are added up block by block, while the block's rows are in the cache. Of a layer that `looks`, W_x is none of
+    them: see `scatter`.
+    """
     G, bound = H * 4, code.spread(clip)
-    with code.loop(T, backwards=True) as n:
-        before = n * B + first
-        sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
-        with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-            j, row = v * code.lanes, before + r
-            own = code.at(d_h_rows, r * H + j)
-            seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
-            _back(
-                code,
-                [code.at(sums, r * G + H * gate + j) for gate in range(4)],
-                code.load(own) + code.load(code.at(d_out, row * H + j)),
-                code.at(d_c, (first + r) * H + j),
-                code.load(code.at(t, row * H + j)),
-                code.load(code.at(c, row * H + j)),
-                seen,
-                [code.at(w, H * gate + j) for gate in range(3)],
-                [code.at(d_w, H * gate + j) for gate in range(3)],
-                bound,
-                peepholes,
-            )
-            code.store(code.constant(0.0), own)
-        add_product(code, d_h_rows, sums, W, rows, G, H)
+    with code.loop((T + together - 1) // together, backwards=True) as block:
+        begin = block * together
+        steps = (T - begin).at_most_number(together)
+        with code.loop(steps, backwards=True) as n:
+            before = (begin + n) * B + first
+            sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
+            with code.loop(rows) as r, code.loop(H // code.lanes) as v:
+                j, row = v * code.lanes, before + r
+                seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
+                _back(
+                    code,
+                    [code.at(sums, r * G + H * gate + j) for gate in GATES],
+                    code.load(code.at(d_h_rows, r * H + j)) + code.load(code.at(d_out, row * H + j)),
+                    code.at(d_c, (first + r) * H + j),
+                    code.load(code.at(t, row * H + j)),
+                    code.load(code.at(c, row * H + j)),
+                    seen,
+                    [code.at(w, H * gate + j) for gate in PEEPHOLES],
+                    [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
+                    bound,
+                    peepholes,
+                )
+            add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
+            if not looks:
+                add_product(code, code.at(d_x, before * K), sums, W_x, rows, G, K, lambda _row: None)
+        row, terms = begin * B + first, Terms(rows, steps, B)
+        d_sums = code.at(gates, row * G)
+        if weighs:
+            _add_weights(code, d_W, code.at(h, row * H), d_sums, terms, H, G, code.number(0), G)
+        if weighs and not looks:
+            _add_weights(code, d_W_x, code.at(x, row * K), d_sums, terms, K, G, code.number(0), G)
+        if not looks:
+            _add_rows(code, d_b, d_sums, terms, G)
 
 
 def _back(
@@ -225,42 +260,37 @@ def weights(
     columns: Value,
 ) -> None:
     """xᵀ·d_sums, a block of rows at a time: one that fits into the cache."""
-    with code.loop(N // BLOCK) as n:
-        row = n * BLOCK
-        add_transposed_product(
-            code, d_W, code.at(x, row * K), code.at(d_sums, row * G), code.number(BLOCK), K, G, first, columns
-        )
-    row = N - N % BLOCK
-    add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), N % BLOCK, K, G, first, columns)
+    _add_weights(code, d_W, x, d_sums, Terms(N, code.number(1), N), K, G, first, columns)
 
 
-def below(
-    code: Code,
-    gates: Value,  # [B, G]
-    x: Value,  # [B, K]
-    W: Value,  # [K, G], packed
-    b: Value,  # [G]
-    first: Value,  # the rows to do
-    rows: Value,
-    K: Value,
-    G: Value,
+def _add_weights(
+    code: Code, d_W: Value, x: Value, d_sums: Value, terms: Terms, K: Value, G: Value, first: Value, columns: Value
 ) -> None:
-    """What the layer below brings to a step: x·W + b."""
-    sums = code.at(gates, first * G)
-    fill(code, sums, rows, G, b)
-    add_product(code, sums, code.at(x, first * K), W, rows, K, G)
+    """In blocks of rows; where there are several steps, their rows are one block together."""
+    with code.loop((terms.rows + (BLOCK - 1)) // BLOCK) as n:
+        row = n * BLOCK
+        own = terms._replace(rows=(terms.rows - row).at_most_number(BLOCK))
+        add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
+
+
+def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value) -> None:
+    """out[N] += each of the rows."""
+    with code.loop(N // code.lanes) as v:
+        place, total = code.at(out, v * code.lanes), Variable(code, code.load(code.at(out, v * code.lanes)))
+        with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
+            total.set(total.get() + code.load(code.at(x, (s * terms.apart + r) * N + v * code.lanes)))
+        code.store(total.get(), place)
 
 
 def columns(w: Tensor, H: int) -> Tensor:
-    """Gate columns i, f, c, o as o, i, f, c, each padded to H."""
-    gates: Tensor = w.unflatten(-1, (4, -1))
-    return grown(gates, gates.dim() - 1, H).roll(1, -2).flatten(-2)
+    """Each gate's columns padded to H."""
+    return grown(w.unflatten(-1, (4, -1)), w.dim(), H).flatten(-2)
 
 
 @cache
 def forward_for(bits: int, peepholes: str, looks: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaannnnn", peepholes=peepholes, looks=looks)
+    return make(forward, bits, "aaaaaaaaannnnnn", peepholes=peepholes, looks=looks)
 
 
 @cache
@@ -270,9 +300,9 @@ def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
 
 
 @cache
-def backward_for(bits: int, peepholes: str) -> Callable[..., None]:
+def backward_for(bits: int, peepholes: str, looks: bool, weighs: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaannnnne", peepholes=peepholes)
+    return make(backward, bits, "aaaaaaaaaaaaaaaannnnnnne", peepholes=peepholes, looks=looks, weighs=weighs)
 
 
 @cache
@@ -285,9 +315,3 @@ def scatter_for(bits: int) -> Callable[..., None]:
 def weights_for(bits: int) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(weights, bits, "aaannnnn")
-
-
-@cache
-def below_for(bits: int) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(below, bits, "aaaannnn")

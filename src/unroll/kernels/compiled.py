@@ -1,8 +1,9 @@
 """The LSTM on the CPU, its time loops compiled on the spot: see `machine_code.py` and `_lstm_code.py`.
 
 A thread takes its rows of a layer through all time steps in one call: no step waits for another thread or for Python,
-and everything pointwise is one pass over numbers that the product has just left in the cache. What is no loop over time
-(inputs of upper layers, weight gradients) is one large product, its columns or rows divided among the threads.
+and everything pointwise is one pass over numbers that the product has just left in the cache; so are the gradients of
+the weights, of which each thread adds up a share. Where a thread has few rows that would be too much to add up: then
+threads divide the columns of one large product, after the loop.
 
 A row's numbers depend on that row alone, so a run's are the same alone and in a fleet.
 
@@ -13,6 +14,7 @@ V symbols, P parts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -20,12 +22,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import machine_code, parts
-from unroll.arithmetic import grown, packed, padded, panel, start
+from unroll.arithmetic import BLOCK, grown, packed, padded, panel, start
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States
 from unroll.spare import Spare
 
 RANK = 3
+OWN = 16  # rows of a part that are worth a gradient of all recurrent weights of its own
 
 _spare = Spare()
 
@@ -77,28 +80,22 @@ class _Layer(torch.autograd.Function):
         G, bits = 4 * H, 8 * dtype.itemsize
         looks = not x.is_floating_point()
         W_x, W_h, b = columns(W_x, H), columns(grown(W_h, 1, H), H), columns(b, H)
-        w = W_h.new_zeros(M, 3, H) if w_c is None else grown(w_c, 2, H).roll(1, 1)  # i, f, o become o, i, f
+        w = W_h.new_zeros(M, 3, H) if w_c is None else grown(w_c, 2, H).contiguous()
         gates_MTBG = _spare.take((M, T, B, G), dtype)
         t_MTBH = _spare.take((M, T, B, H), dtype)
         c_all = _spare.take((M, T + 1, B, H), dtype)
         h_all = W_h.new_empty(M, T + 1, B, H)
         h_all[:, 0], c_all[:, 0] = grown(h_first, 2, H), grown(c_first, 2, H)
         if looks:
-            ids, table = x.contiguous(), W_x + b.unsqueeze(1)
+            K, x, brought, below = 0, x.contiguous(), W_x + b.unsqueeze(1), x.new_empty(0)
         else:
-            ids, table = x.new_empty(0, dtype=torch.long), W_x
-            x = x.contiguous()
-            each_part(
-                M,
-                T,
-                1,
-                lambda m, own: torch.addmm(b[m], x[m, own].flatten(0, 1), W_x[m], out=gates_MTBG[m, own].flatten(0, 1)),
-            )
-        W, step = packed(W_h), forward_for(bits, peepholes, looks)
+            K = padded(x.shape[3], dtype)
+            x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K))
+        of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h), w, brought, x, below)
+        step = forward_for(bits, peepholes, looks)
 
         def some(m: int, rows: slice) -> None:
-            of_run = (gates_MTBG, h_all, c_all, t_MTBH, W, w, table, ids)
-            step(*(start(x, m) for x in of_run), rows.start, rows.stop - rows.start, T, B, H)
+            step(*(start(x, m) for x in of_run), rows.start, rows.stop - rows.start, T, B, H, K)
 
         each_part(M, B, 1, some)
         runs = torch.arange(M)
@@ -106,8 +103,8 @@ class _Layer(torch.autograd.Function):
         ctx.mark_non_differentiable(c_at)
         if keep:
             ctx.settings = peepholes, clip, own_H, w_c is not None
-            ctx.held = gates_MTBG, t_MTBH, c_all, h_all, W_x, W_h, w
-            ctx.save_for_backward(x)
+            ctx.held = gates_MTBG, t_MTBH, c_all, h_all, w
+            ctx.save_for_backward(x, W_x, W_h)
         else:
             _spare.give(gates_MTBG, t_MTBH, c_all)
         return h_all[:, 1:, :, :own_H], c_at
@@ -117,53 +114,78 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor, _d_c: Tensor) -> tuple[Tensor | None, ...]:
         from unroll.kernels._lstm_code import backward_for
 
-        (x,) = ctx.saved_tensors
+        x, W_x, W_h = ctx.saved_tensors
         peepholes, clip, own_H, has_peepholes = ctx.settings
-        gates_MTBG, t_MTBH, c_all, h_all, W_x, W_h, w = ctx.held
+        gates_MTBG, t_MTBH, c_all, h_all, w = ctx.held
         ctx.held = ()  # the gradients of the sums take the gates' place
         M, T, B, G = gates_MTBG.shape
         H, bits = G // 4, 8 * gates_MTBG.dtype.itemsize
         d_out = grown(d_out, 3, H).contiguous()
         d_h, d_c = (W_h.new_zeros(M, B, H) for _ in range(2))
-        W, step = packed(W_h.transpose(1, 2)), backward_for(bits, peepholes)
+        looks = not x.is_floating_point()
+        K, below = (0, W_x[:, :0]) if looks else (x.shape[3], packed(grown(W_x, 1, x.shape[3]).transpose(1, 2)))
+        d_x = W_x.new_empty(*x.shape[:3], K)
         row_parts = _stretches(B, 1)
-        d_w_MP3H = W_h.new_zeros(M, len(row_parts), 3, H)
+        P = len(row_parts)
+        weighs = B >= P * OWN
+        # Each part adds up its own share of the weights' gradients.
+        sizes = ((3, H), (H, G) if weighs else (0,), (K, G) if weighs else (0,), (G,))
+        shares = [W_h.new_zeros(M, P, *size) for size in sizes]
+        of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h.transpose(1, 2)), w)
+        step = backward_for(bits, peepholes, looks, weighs)
 
         def some(m: int, rows: slice) -> None:
-            of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, W, w)
-            d_w = d_w_MP3H[m, row_parts.index(rows)]
-            step(*(start(x, m) for x in of_run), d_w.data_ptr(), rows.start, rows.stop - rows.start, T, B, H, clip)
+            n, (d_w, *own) = rows.stop - rows.start, (start(d[m], row_parts.index(rows)) for d in shares)
+            d_W, d_W_x, d_b = own
+            step(
+                *(start(x, m) for x in of_run),
+                d_w,
+                start(h_all, m),
+                d_W,
+                *(start(x, m) for x in (x, below, d_x)),
+                d_W_x,
+                d_b,
+                rows.start,
+                n,
+                T,
+                B,
+                H,
+                K,
+                max(1, BLOCK // n),
+                clip,
+            )
 
         each_part(M, B, 1, some)
+        d_w, d_W_h, d_W_x, d_b = (reduce(torch.add, share.unbind(1)) for share in shares)
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
-        d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
-        d_x, d_W_x, d_b = _input_gradients(x, W_x, d_sums_MNG)
+        if not weighs:
+            d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
+        if looks:
+            d_W_x = _scattered(x, W_x, d_sums_MNG)
+            d_b = d_W_x.sum(1)  # every token adds to one row of W_x, and to b
+        elif not weighs:
+            d_W_x = _weight_gradient(x.flatten(1, 2), d_sums_MNG)
         _spare.give(gates_MTBG, t_MTBH, c_all)
-        d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x, d_W_h[:, :own_H], d_b))
-        d_w_c = d_w_MP3H.sum(1).roll(-1, 1)[..., :own_H] if has_peepholes else None
-        return (None,) * 4 + (d_x, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
+        I = W_x.shape[1]
+        d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x[:, :I], d_W_h[:, :own_H], d_b))
+        d_w_c = d_w[..., :own_H] if has_peepholes else None
+        d_x_own = None if looks else d_x[..., :I]
+        return (None,) * 4 + (d_x_own, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
 
 
-def _input_gradients(x: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The gradients of the h below, W_x and b."""
+def _scattered(ids: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> Tensor:
+    """The gradient of a W_x that is looked up."""
     from unroll.kernels._lstm_code import scatter_for
 
     M, N, G = d_sums_MNG.shape
-    width = panel(W_x.dtype)
-    if not x.is_floating_point():
-        d_W_x, ids, scatter = torch.zeros_like(W_x), x.contiguous(), scatter_for(8 * W_x.dtype.itemsize)
+    d_W_x, scatter = torch.zeros_like(W_x), scatter_for(8 * W_x.dtype.itemsize)
 
-        def some(m: int, own: slice) -> None:
-            starts = (start(x, m) for x in (d_sums_MNG, ids, d_W_x))
-            scatter(*starts, N, own.start, own.stop - own.start, G)
+    def some(m: int, own: slice) -> None:
+        starts = (start(x, m) for x in (d_sums_MNG, ids, d_W_x))
+        scatter(*starts, N, own.start, own.stop - own.start, G)
 
-        each_part(M, G, width, some)
-        return None, d_W_x, d_W_x.sum(1)  # every token adds to one row of W_x, and to b
-    W_back = W_x.transpose(1, 2)
-    d_x, d_b = torch.empty_like(x).flatten(1, 2), W_x.new_empty(M, G)
-    each_part(M, G, width, lambda m, own: torch.sum(d_sums_MNG[m, :, own], 0, out=d_b[m, own]))
-    each_part(M, N, 1, lambda m, own: torch.mm(d_sums_MNG[m, own], W_back[m], out=d_x[m, own]))
-    return d_x.view(x.shape), _weight_gradient(x.flatten(1, 2), d_sums_MNG)[:, : W_x.shape[1]], d_b
+    each_part(M, G, panel(W_x.dtype), some)
+    return d_W_x
 
 
 def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor) -> Tensor:
@@ -171,7 +193,6 @@ def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor) -> Tensor:
     from unroll.kernels._lstm_code import weights_for
 
     M, N, G = d_sums_MNG.shape
-    x_MNK = grown(x_MNK, 2, padded(x_MNK.shape[2], x_MNK.dtype))
     K = x_MNK.shape[2]
     d_W, add = x_MNK.new_zeros(M, K, G), weights_for(8 * x_MNK.dtype.itemsize)
 
@@ -197,4 +218,4 @@ def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> 
 def _columns_back(d: Tensor, own_H: int) -> Tensor:
     """The reverse of `columns`."""
     gates: Tensor = d.unflatten(-1, (4, -1))
-    return gates.roll(-1, -2)[..., :own_H].flatten(-2)
+    return gates[..., :own_H].flatten(-2)

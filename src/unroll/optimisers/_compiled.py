@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from unroll import parts
-from unroll.machine_code import Code, Value, make, vector_bytes
+from unroll.machine_code import Code, Value, Variable, make, vector_bytes
 from unroll.optimisers import Optimiser
 
 PIECE = 1 << 16  # elements that a thread changes before it looks for more
+ALONE = 1 << 19  # elements that one thread has done before another is awake
+
+
+class _Piece(NamedTuple):
+    """Some elements of one run, in tensors of one shape."""
+
+    m: int
+    own: Sequence[Tensor]
+    first: int
+    elements: int
+    addresses: Sequence[int]  # where it begins in each
+
+    def after(self, n: int) -> list[Tensor]:
+        """What follows the first n elements."""
+        return [x.detach()[self.m].view(-1)[self.first + n : self.first + self.elements] for x in self.own]
+
+
+def _pieces(tensors: Sequence[Sequence[Tensor]], runs: Sequence[int]) -> Iterator[_Piece]:
+    """All of these runs; tensors are [M, …], contiguous."""
+    for own in tensors:
+        elements, size = own[0].numel() // len(own[0]), own[0].element_size()
+        begins = [x.data_ptr() for x in own]
+        for m in runs:
+            for n in range(0, elements, PIECE):
+                addresses = [begin + (m * elements + n) * size for begin in begins]
+                yield _Piece(m, own, n, min(PIECE, elements - n), addresses)
+
+
+def _each(pieces: Sequence[_Piece], work: Callable[[int, _Piece], None]) -> None:
+    """work(place, piece) for all, threads sharing them if there is enough for two."""
+    threads = max(1, min(parts.count(), len(pieces)))
+    if sum(len(piece.addresses) * piece.elements for piece in pieces) < ALONE:
+        threads = 1
+
+    def some(thread: int) -> None:
+        for n in range(thread, len(pieces), threads):
+            work(n, pieces[n])
+
+    parts.each(threads, some)
 
 
 class Compiled:
@@ -20,6 +60,17 @@ class Compiled:
 
     def __init__(self, optimiser: Optimiser) -> None:
         self._optimiser: Any = optimiser  # a module, which is hashable
+
+    def finite(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Whether every gradient of each run is finite: [M]."""
+        M = len(gradients[0])
+        pieces = list(_pieces([(gradient,) for gradient in gradients], range(M)))
+        nothing = gradients[0].new_empty(len(pieces))
+        look = _look_for(8 * nothing.element_size())
+        begin, size = nothing.data_ptr(), nothing.element_size()
+        _each(pieces, lambda n, piece: look(*piece.addresses, piece.elements, begin + n * size))
+        bad = {piece.m for piece, found in zip(pieces, nothing.tolist(), strict=True) if found != 0}
+        return torch.tensor([m not in bad for m in range(M)])
 
     def update(
         self,
@@ -29,33 +80,19 @@ class Compiled:
         count: int,
     ) -> None:
         """Change each (parameter, gradient, moments) in place where a run is alive; `count` is this update's number."""
-        rates, alive = learning_rate_M.tolist(), alive_M.tolist()
+        rates, alive = learning_rate_M.tolist(), [m for m, goes in enumerate(alive_M.tolist()) if goes]
         factors = self._optimiser.factors(count)
-        tasks: list[tuple[Tensor, ...]] = []
-        slots: list[int] = []
-        for parameter, gradient, moments in tensors:
-            for m in (m for m, goes in enumerate(alive) if goes):
-                flat = [x.detach()[m].view(-1) for x in (parameter, gradient, *moments)]
-                own = list(zip(*(x.split(PIECE) for x in flat), strict=True))
-                tasks += own
-                slots += [m] * len(own)
-        change = _change_for(self._optimiser, 8 * tensors[0][0].element_size())
-        threads = max(1, min(parts.count(), len(tasks)))
+        size = tensors[0][0].element_size()
+        change, lanes = _change_for(self._optimiser, 8 * size), vector_bytes() // size
 
-        def some(thread: int) -> None:
-            for task, m in zip(tasks[thread::threads], slots[thread::threads], strict=True):
-                parameter = task[0]
-                whole = len(parameter) - len(parameter) % (vector_bytes() // parameter.element_size())
-                change(*_addresses(task), whole, rates[m], *factors)
-                if whole < len(parameter):
-                    _by_torch(self._optimiser, [x[whole:] for x in task], learning_rate_M[m], count)
+        def some(_n: int, piece: _Piece) -> None:
+            whole, (parameter, gradient, *moments) = piece.elements - piece.elements % lanes, piece.addresses
+            # An optimiser with one moment has it twice.
+            change(parameter, gradient, moments[0], moments[-1], whole, rates[piece.m], *factors)
+            if whole < piece.elements:
+                _by_torch(self._optimiser, piece.after(whole), learning_rate_M[piece.m], count)
 
-        parts.each(threads, some)
-
-
-def _addresses(task: Sequence[Tensor]) -> list[int]:
-    """Parameter, gradient, first and last moment: an optimiser with one has it twice."""
-    return [x.data_ptr() for x in (task[0], task[1], task[2], task[-1])]
+        _each(list(_pieces([(p, gradient, *moments) for p, gradient, moments in tensors], alive)), some)
 
 
 def _by_torch(optimiser: Optimiser, rest: Sequence[Tensor], rate: Tensor, count: int) -> None:
@@ -65,6 +102,21 @@ def _by_torch(optimiser: Optimiser, rest: Sequence[Tensor], rate: Tensor, count:
     parameter.sub_(amount)
     for o, n in zip(old, new, strict=True):
         o.copy_(n)
+
+
+@cache
+def _look_for(bits: int) -> Callable[..., None]:
+    def look(code: Code, x: Value, n: Value, out: Value) -> None:
+        """0 if all are finite: 0 times anything else is not a number, and stays so in a sum."""
+        sums = Variable(code, code.constant(0.0))
+        with code.loop(n // code.lanes) as v:
+            sums.set(code.fma(code.load(code.at(x, v * code.lanes)), code.constant(0.0), sums.get()))
+        total = Variable(code, code.total(sums.get()))
+        with code.loop(n % code.lanes) as r:
+            total.set(total.get() + code.load_element(code.at(x, n - n % code.lanes + r)) * 0.0)
+        code.store_element(total.get(), out)
+
+    return make(look, bits, "ana")
 
 
 @cache

@@ -64,7 +64,7 @@ class _Layer(NamedTuple):
 
         W_x, W_h, b = (columns(x.detach()[0], H) for x in (layer.W_x, layer.W_h, layer.b))
         w_c = layer.extra.get("w_c")
-        w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H).roll(1, 0)
+        w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H)
         table = W_x + b if first else b
         code = forward_for(8 * W_h.dtype.itemsize, peepholes, first)
         below = packed(grown(W_x, 0, W_x.shape[0] if first else H))
@@ -76,7 +76,6 @@ class _Weights:
 
     def __init__(self, model: Model) -> None:
         from unroll.head_code import logits_for
-        from unroll.kernels._lstm_code import below_for
 
         own = {name: value.detach()[0] for name, value in model.parameters.items()}
         self.dtype, self.symbols, self.hidden = model.dtype, model.vocabularies[0], len(own["dense.W"])
@@ -93,7 +92,7 @@ class _Weights:
             grown(own["out.b"], 0, self.V).clone(),
         )
         self._head_at = [x.data_ptr() for x in self._head]
-        self._below, self._logits = below_for(bits), logits_for(bits, LEAK)
+        self._logits = logits_for(bits, LEAK)
 
     def zeros(self, *shape: int) -> Tensor:
         """Memory, aligned as torch does it."""
@@ -103,12 +102,10 @@ class _Weights:
         """Some rows read a token each; all are addresses, of arrays in which these rows have their own places."""
         gates, t = scratch.gates, scratch.t
         for n, (layer, (h, c)) in enumerate(zip(self.layers, state, strict=True)):
-            own = (layer.W_h.data_ptr(), layer.w.data_ptr(), layer.table.data_ptr())
-            if n:
-                below = state[n - 1][0]
-                self._below(gates, below, layer.W_x.data_ptr(), layer.table.data_ptr(), first, rows, self.H, 4 * self.H)
+            weights = (x.data_ptr() for x in (layer.W_h, layer.w, layer.table))
+            below = state[n - 1][0] if n else ids
             # With 0 rows from one time step to the next, the state after takes the place of the state before.
-            layer.step(gates, h, c, t, *own, ids, first, rows, 1, 0, self.H)
+            layer.step(gates, h, c, t, *weights, below, layer.W_x.data_ptr(), first, rows, 1, 0, self.H, self.H)
 
     def logits(self, h: int, dense: int, out: int, first: int, rows: int) -> None:
         """The head of some rows."""
