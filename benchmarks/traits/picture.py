@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from traits.measures import share_copied
 from traits.plan import OF_SCHEMES
 from traits.records import SCHEMES, Records, Run
-from unroll.paper.pictures import BLUE, GREEN, INK, ORANGE, PALE, SCHEME_COLOURS, VERMILION, WIDTH
+from unroll.paper.pictures import BLUE, GREEN, INK, ORANGE, SCHEME_COLOURS, VERMILION, WIDTH, plain
 
 NAME = "schemes-traits.png"
 PANEL = 2.35  # inches
@@ -150,12 +150,7 @@ def _logarithmic(axes: Any) -> None:
 
 
 def _plain(axes: Any) -> None:
-    axes.grid(True, which="major", color=PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color("#bbbbbb")
+    plain(axes)
     axes.yaxis.set_major_formatter(_PLAIN)
     axes.tick_params(axis="both", which="both", labelsize=7, colors=INK, length=2, color="#bbbbbb")
 

@@ -23,7 +23,7 @@ from unroll.paper.claims.lines import gmean
 from unroll.paper.claims.verdict import Records, Table, table
 from unroll.paper.claims.words import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.paper.figures import BEST
-from unroll.paper.pictures import CORPUS_COLOURS, GREEN, GREY, INK, PALE, SETTINGS, VERMILION, WIDTH, written
+from unroll.paper.pictures import CORPUS_COLOURS, GREEN, GREY, INK, SETTINGS, VERMILION, WIDTH, plain, written
 from unroll.paper.records import CARRIED, Curve
 
 if TYPE_CHECKING:
@@ -270,12 +270,7 @@ def _dress(axes: Any, title: str, x: str, y: str) -> None:
         axis.set_minor_formatter(NullFormatter())
     if axes.get_yscale() == "log":
         axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 3, 5), numticks=12))
-    axes.grid(True, which="major", color=PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color("#bbbbbb")
+    plain(axes)
     axes.tick_params(axis="both", which="both", labelsize=7.5, colors=INK, length=2, color="#bbbbbb")
     axes.set_title(title, fontsize=8.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=8, color=INK)

@@ -137,15 +137,20 @@ def _of(record: Record, what: str, value: Any) -> list[Curve]:
     return [curve for curve in record.curves if _value(curve, what) == value]
 
 
-def _panel(axes: Any, record: Record, look: Look, name: Any) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+def plain(axes: Any) -> None:
+    """A pale grid and two pale edges: nothing that competes with what is drawn."""
     axes.grid(True, which="major", color=PALE, linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color("#bbbbbb")
+
+
+def _panel(axes: Any, record: Record, look: Look, name: Any) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    plain(axes)
     own = _of(record, look.panel, name)
     groups: dict[tuple[Any, int], list[Curve]] = {}
     for curve in own:
