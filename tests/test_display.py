@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stderr
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers import tiny, tiny_corpus
 
 from unroll import train_fleet
+from unroll.bookkeeping import evaluation_points
 from unroll.cli import display
-from unroll.events import Stepped
+from unroll.cli.screen import duration
+from unroll.events import Evaluated
 from unroll.generation import generate
 from unroll.run import RunFolder
 
@@ -29,9 +32,13 @@ def test_a_run_that_diverges_under_the_live_panel_is_stopped_and_the_panel_goes_
     assert RunFolder(tmp_path / "run").status["state"] == "stopped"
 
 
-def test_nothing_is_said_of_the_time_left_before_a_batch_was_timed(tmp_path: Path) -> None:
-    pace = display.Pace()
-    events = train_fleet([tiny(batches=5)], [tiny_corpus()], [tmp_path / "run"])
-    words = [pace.words(event) for event in events if isinstance(event, Stepped)]
-    assert ["left" in own for own in words] == [False, True, True, True, True]
-    assert words[-1].endswith("0 s left")
+def test_the_time_left_counts_batches_and_evaluations_each_at_its_own_pace(tmp_path: Path) -> None:
+    events = train_fleet([tiny(batches=100)], [tiny_corpus()], [tmp_path / "run"])
+    (event,) = (e for e in events if isinstance(e, Evaluated) and e.learner.count == 100)
+    event.learner.count = 50
+    points = evaluation_points(100)
+    left = sum(point > 50 for point in points)
+    assert 0 < left < len(points) / 2
+    slow = replace(event, seconds=50.0, evaluating=10.0 * (len(points) - left))
+    assert display.pace(slow).endswith(f"   {duration(50 + 10 * left)} left")
+    assert display.pace(replace(event, seconds=0.0)) == ""

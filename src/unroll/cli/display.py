@@ -36,23 +36,22 @@ def watch(events: Iterable[Event], corpus: Corpus, quiet: bool) -> None:
         _plain(events)
 
 
-class Pace:
-    """How fast, and how long still."""
+def pace(event: Event) -> str:
+    """Tokens a second of training, and the time left: for batches and for evaluations, each at its own pace so far.
 
-    def __init__(self) -> None:
-        self.began, self.first = 0.0, -1
+    Evaluations crowd at the beginning of a run; by the clock alone a run of a minute would begin with four to go.
+    """
+    from unroll.bookkeeping import evaluation_points
 
-    def words(self, event: Event) -> str:
-        """Tokens a second of training, and the time left at the pace so far, evaluations included."""
-        learner = event.learner
-        experiment, count = learner.experiments[0], learner.count
-        tokens = experiment.rows * experiment.scheme.k2 * count / event.seconds if event.seconds else 0.0
-        speed = f"{tokens:,.0f} tokens/s"
-        if self.first < 0:
-            self.began, self.first = time.perf_counter(), count
-            return speed
-        each = (time.perf_counter() - self.began) / (count - self.first)
-        return f"{speed}   {duration(each * (experiment.batches - count))} left"
+    experiment, count = event.learner.experiments[0], event.learner.count
+    if not count or not event.seconds:
+        return ""
+    points = evaluation_points(experiment.batches, experiment.evaluations)
+    scored = sum(point <= count for point in points)
+    left = event.seconds / count * (experiment.batches - count)
+    left += event.evaluating / max(scored, 1) * (len(points) - scored)
+    tokens = experiment.rows * experiment.scheme.k2 * count / event.seconds
+    return f"{tokens:,.0f} tokens/s   {duration(left)} left"
 
 
 def spark(values: Sequence[float], width: int = 48) -> str:
@@ -70,17 +69,14 @@ def _score(metrics: dict[str, Any]) -> str:
 
 
 def _plain(events: Iterable[Event]) -> None:
-    pace, words = Pace(), ""
     for event in events:
         if isinstance(event, Warned):
             warn(event.message)
-        elif isinstance(event, Stepped):
-            words = pace.words(event)
         elif isinstance(event, Evaluated):
             m = event.metrics
             of = event.learner.experiments[event.run].batches
             loss = "" if m["loss"] is None else f"   loss {m['loss']:.4f}"
-            say(f"batch {m['batch']:>6,} / {of:,}{loss}   {_score(m)}   {words}")
+            say(f"batch {m['batch']:>6,} / {of:,}{loss}   {_score(m)}   {pace(event)}")
 
 
 def _live(events: Iterable[Event], corpus: Corpus) -> None:
@@ -106,7 +102,7 @@ class _Panel:
     """What is on the screen."""
 
     def __init__(self, corpus: Corpus) -> None:
-        self.corpus, self.pace = corpus, Pace()
+        self.corpus = corpus
         self.curve: list[float] = []
         self.latest: dict[str, Any] | None = None
         self.sample, self.sampled_at, self.speed = "", -math.inf, ""
@@ -114,7 +110,7 @@ class _Panel:
     def take(self, event: Event) -> None:
         """Learn from an event."""
         if isinstance(event, Stepped):
-            self.speed = self.pace.words(event)
+            self.speed = pace(event)
         if isinstance(event, Evaluated) and event.run == 0:
             self.latest = event.metrics
             self.curve.append(event.metrics["perplexity"][event.learner.experiments[0].scheme.sample])
