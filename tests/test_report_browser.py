@@ -94,8 +94,9 @@ def choose(browser: Browser, setting: str, value: str) -> None:
 def test_every_section_is_there_and_every_panel_is_drawn(opened: Browser) -> None:
     shown = opened.ask("[...document.querySelectorAll('nav a')].map((link) => link.textContent)")
     assert shown[:6] == ["claims", "architectures-1", "architectures-2", "schemes", "datasets", "k2"]
-    assert shown[-4:] == ["curves", "instability", "times", "all runs"]
-    assert opened.ask("document.querySelectorAll('#instability table').length") == 3
+    assert shown[-5:] == ["curves", "instability", "causes", "times", "all runs"]
+    assert opened.ask("document.querySelectorAll('#instability table').length") == 5
+    assert opened.ask("document.querySelectorAll('#causes table').length") == 3
     assert opened.ask("[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))")
     assert opened.ask("[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('.line'))")
     assert opened.ask("[...document.querySelectorAll('.chart path')].every((p) => !/NaN|Infinity/.test(p.outerHTML))")

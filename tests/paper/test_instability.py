@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_up import GRID, PAPER, curve
 
-from unroll.paper import instability
+from unroll.paper import instability, instability_picture
 from unroll.paper.claims.verdict import Table
 from unroll.paper.figures import RANDOM_RESET, Series
 from unroll.paper.records import Curve, Record
@@ -99,15 +99,33 @@ def test_settings_stand_in_their_order_and_what_was_not_scored_is_left_open() ->
     assert cells(table, 2)["rises from zeros"] == 1
     assert cells(table, 2)["rises from carried states"] == 0
     assert cells(table, 3)["zeros / carried, largest"] == 1.0
+    best = cells(instability.by_corpus(found), 2)
+    assert best["Linux, from zeros"] == pytest.approx(fall(GRID[-1]), abs=5e-4)
+    assert best["English, from zeros"] is None
+    largest = instability.by_epochs(found)
+    assert cells(largest) == {
+        "zeros / carried, largest": "Linux",
+        "k1": 20,
+        "epochs": round(GRID[-1] / EPOCH, 1),
+        "as in the paper": 1.0,
+        "never reset": 2.0,
+        "reset at random": 1.0,
+    }
 
 
 def test_the_picture_shows_the_worst_run_and_a_panel_for_every_way_to_reset(tmp_path: Path) -> None:
     found = [instability.reading(run(variant=v)) for v in ({}, {"reset": "never"}, {"reset": RANDOM_RESET})]
-    axes = instability.draw(found).axes
-    assert [own.get_title(loc="left") for own in axes][1:] == ["As in the paper", "Never reset", "Reset at random"]
-    first, second = instability.save(found, tmp_path), tmp_path / "instability.png"
+    axes = instability_picture.draw(found).axes
+    assert [own.get_title(loc="left") for own in axes if own.axison] == [
+        "As in the paper: Linux, k1 = 20, one run",
+        "Never reset: Linux, k1 = 20, one run",
+        "As in the paper: every run",
+        "Never reset: every run",
+        "Reset at random: every run",
+    ]
+    first, second = instability_picture.save(found, tmp_path), tmp_path / "instability.png"
     assert first == second
-    assert instability.save([instability.reading(run(carried=None))], tmp_path) is None
+    assert instability_picture.save([instability.reading(run(carried=None))], tmp_path) is None
 
 
 def test_a_perplexity_that_was_not_finite_is_the_highest_rise() -> None:

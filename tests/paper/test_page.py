@@ -13,11 +13,13 @@ from made_up import records
 from unroll.errors import InputError
 from unroll.paper import literature, page
 from unroll.paper.claims import judge
+from unroll.paper.figures import FIGURES
 from unroll.paper.literature import LITERATURE
 from unroll.paper.pictures import LOOKS
-from unroll.paper.records import write
+from unroll.paper.records import read, write
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS, RECORDS = ROOT / "docs", ROOT / "results" / "paper"
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,20 @@ def test_the_table_in_the_documentation_is_the_data() -> None:
     text = (DOCS / "schemes.md").read_text("utf-8")
     assert literature.markdown() in text
     assert page.fill(text, {"literature": literature.markdown()}) == text
+
+
+def test_the_page_and_the_pictures_in_the_repository_are_what_its_records_give(tmp_path: Path) -> None:
+    (tmp_path / "paper.md").write_bytes((DOCS / "paper.md").read_bytes())
+    written = page.write_docs(RECORDS, tmp_path)
+    assert {path.name for path in (DOCS / "paper").iterdir()} == {path.name for path in written} - {"paper.md"}
+    for path in written:
+        assert path.read_bytes() == (DOCS / path.relative_to(tmp_path)).read_bytes(), f"{path.name} is out of date"
+
+
+def test_nothing_of_the_paper_is_missing_in_the_records() -> None:
+    measured = read(RECORDS)
+    for name, record in measured.items():
+        assert {(c.series, c.seed) for c in record.curves} == {(one, n) for one in FIGURES[name] for n in record.seeds}
+    assert list(measured) == list(FIGURES)
+    assert all(len(measured[name].seeds) >= 3 for name in ("schemes", "k2"))
+    assert not [v.claim for v in judge(measured) if v.verdict == "not judged"]

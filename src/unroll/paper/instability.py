@@ -16,18 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from unroll.paper.claims.lines import gmean
 from unroll.paper.claims.verdict import Records, Table, table
 from unroll.paper.claims.words import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.paper.figures import BEST
-from unroll.paper.pictures import CORPUS_COLOURS, GREEN, GREY, INK, SETTINGS, VERMILION, WIDTH, plain, written
+from unroll.paper.pictures import SETTINGS
 from unroll.paper.records import CARRIED, Curve
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Batches since training last began from zeros: at once, within the shortest epoch but Music's, and beyond.
 SINCE = ((1, 100), (100, 300), (300, 1000), (1000, math.inf))
@@ -37,7 +32,8 @@ ABOUT = (
     "that a curve stands at, from batch 100 on; that of a perplexity up to its best point, since what rises behind "
     "that is overfitting. “Rises” counts the runs with one above 1.1."
 )
-PANELS = ("as in the paper", "never reset", "never reset, read on", "reset at random")
+BY_RUN = "Run by run"
+RESETS = ("as in the paper", "never reset", "never reset, read on", "reset at random")
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,7 @@ class Reading:
     loss: float  # the rise of e^loss in training, over all batches
     zero: float  # the rise of the perplexity from zeros
     carried: float | None  # the same from carried states, where that was scored
+    best: tuple[float, float | None]  # the lowest perplexity from zeros and from carried states
     apart: Mapping[int, float]  # by batch: perplexity from zeros over that from carried states
 
     @property
@@ -80,6 +77,7 @@ def reading(curve: Curve) -> Reading:
         _rise(batches, [math.exp(loss) for loss in _numbers(points["loss"])], batches[-1]),
         _rise(batches, zero, best),
         _rise(batches, carried, best) if carried else None,
+        (min(zero), min(carried) if carried else None),
         {batch: a / b for batch, a, b in pairs if batch >= WARM_UP and math.isfinite(a / b)},
     )
 
@@ -104,6 +102,17 @@ def _rise(batches: Sequence[int], values: Sequence[float], until: int) -> float:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
+def every_table(found: Sequence[Reading]) -> dict[str, Table]:
+    """All tables by title, the shortest way to the answer first."""
+    return {
+        "By setting": by_setting(found),
+        "What each setting reaches": by_corpus(found),
+        "By how long ago training began from zeros": by_reset(found),
+        "By how the state is reset": by_epochs(found),
+        BY_RUN: by_run(found),
+    }
+
+
 def by_setting(found: Iterable[Reading]) -> Table:
     """What each change to scheme 4 does to it."""
     rows = []
@@ -118,12 +127,11 @@ def by_setting(found: Iterable[Reading]) -> Table:
                 _count(r.carried for r in scored if r.carried) if scored else None,
                 round(max(r.zero for r in own), 3),
                 round(max(max(r.apart.values()) for r in scored), 3) if scored else None,
-                round(gmean(gmean(r.apart.values()) for r in scored), 4) if scored else None,
             )
         )
     columns = (
         "scheme 4", "runs", "training loss rises", "rises from zeros", "rises from carried states",
-        "largest rise from zeros", "zeros / carried, largest", "zeros / carried, mean",
+        "largest rise from zeros", "zeros / carried, largest",
     )  # fmt: skip
     return table(columns, rows)
 
@@ -153,6 +161,45 @@ def by_run(found: Iterable[Reading]) -> Table:
         "zeros / carried, largest", "at batch", "after epochs",
     )  # fmt: skip
     return table(columns, rows)
+
+
+def by_corpus(found: Iterable[Reading]) -> Table:
+    """The best perplexities of each setting, mean over k1, in the seeds that all settings have."""
+    every = _of_settings(found)
+    seeds = set.intersection(*({r.curve.seed for r in own} for own in every.values())) if every else set()
+    rows = []
+    for name, own in every.items():
+        cells: list[float | None] = []
+        for corpus in CORPUS_NAMES:
+            both = [r.best for r in own if r.curve.corpus == corpus and r.curve.seed in seeds]
+            for values in ([zero for zero, _ in both], [carried for _, carried in both if carried]):
+                cells.append(round(gmean(values), 3) if values else None)
+        rows.append((name, *cells))
+    starts = [start for name in CORPUS_NAMES.values() for start in (f"{name}, from zeros", "from carried")]
+    return table(("best perplexity", *starts), rows)
+
+
+def by_epochs(found: Iterable[Reading]) -> Table:
+    """How far apart at most, for every data set and k1, by how the state is reset."""
+    groups = scored_by_reset(found)
+    cells: dict[tuple[str, int], dict[str, list[float]]] = {}
+    epochs: dict[tuple[str, int], float] = {}
+    for name, own in groups.items():
+        for r in own:
+            key = r.curve.corpus, r.curve.k1
+            cells.setdefault(key, {}).setdefault(name, []).append(max(r.apart.values()))
+            if r.curve.epoch:
+                epochs[key] = round(r.curve.batches / r.curve.epoch, 1)
+    rows = [
+        (
+            CORPUS_NAMES[corpus],
+            k1,
+            epochs.get((corpus, k1)),
+            *(round(max(own[name]), 3) if name in own else None for name in groups),
+        )
+        for (corpus, k1), own in sorted(cells.items())
+    ]
+    return table(("zeros / carried, largest", "k1", "epochs", *groups), rows)
 
 
 def by_reset(found: Iterable[Reading]) -> Table:
@@ -189,89 +236,12 @@ def _of_settings(found: Iterable[Reading]) -> dict[str, list[Reading]]:
     return {name: every[name] for name in SETTINGS if name in every}
 
 
+def scored_by_reset(found: Iterable[Reading]) -> dict[str, list[Reading]]:
+    """The runs that were scored from carried states too, by how their state is reset."""
+    groups = _of_settings(found)
+    scored = {name: [r for r in groups.get(name, []) if r.apart] for name in RESETS}
+    return {name: own for name, own in scored.items() if own}
+
+
 def _count(rises: Iterable[float]) -> int:
     return sum(value > CLOSE for value in rises)
-
-
-# --- picture --------------------------------------------------------------------------------------------------------
-
-
-def save(found: Sequence[Reading], folder: Path) -> Path | None:
-    """Draw FOLDER/instability.png; None where nothing was scored from carried states."""
-    if not any(r.apart for r in found):
-        return None
-    return written(draw(found), folder / "instability.png")
-
-
-def draw(found: Sequence[Reading]) -> Figure:
-    """The run that looks least stable, measured in three ways; then every run, by how its state is reset."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    groups = {name: [r for r in own if r.apart] for name, own in _of_settings(found).items() if name in PANELS}
-    groups = {name: groups[name] for name in PANELS if groups.get(name)}
-    rows = math.ceil((1 + len(groups)) / 2)
-    height = 2.6 * rows + 0.35
-    figure = Figure(figsize=(WIDTH, height), dpi=150)
-    FigureCanvasAgg(figure)
-    every = list(figure.subplots(rows, 2, squeeze=False).ravel())
-    paper = [r for own in groups.values() for r in own if not r.curve.variant] or found
-    _three(every[0], max((r for r in paper if r.apart), key=lambda r: max(r.apart.values())))
-    top = max(value for own in groups.values() for r in own for value in r.apart.values())
-    for axes, (name, own) in zip(every[1:], groups.items(), strict=False):
-        _apart(axes, name, own, top)
-    for axes in every[1 + len(groups) :]:
-        axes.set_axis_off()
-    figure.subplots_adjust(0.075, 0.42 / height, 0.985, 1 - 0.28 / height, wspace=0.2, hspace=0.42)
-    return figure
-
-
-def _three(axes: Any, r: Reading) -> None:
-    """Training loss, and the test set read from zeros and from carried states."""
-    points, c = r.curve.points, r.curve
-    shown = [i for i, batch in enumerate(points["batch"]) if batch >= WARM_UP]
-    values = {
-        "test set from zeros": (points["progressive"], VERMILION, 1.4),
-        "test set from carried states": (points[CARRIED], GREEN, 1.4),
-        "training, e^loss": ([math.exp(loss) for loss in points["loss"]], GREY, 1.0),
-    }
-    for name, (column, colour, width) in values.items():
-        axes.plot([points["batch"][i] for i in shown], [column[i] for i in shown], color=colour, lw=width, label=name)
-    axes.set_yscale("log")
-    for n in range(1, int(c.batches // c.epoch) + 1 if c.epoch else 1):
-        axes.axvline(n * (c.epoch or 0), color=GREY, linestyle=":", linewidth=0.7)
-    _dress(
-        axes, f"{CORPUS_NAMES[c.corpus]}, k1 = {c.k1}: one run, three measures", "batch; dotted: resets", "perplexity"
-    )
-    axes.legend(frameon=False, fontsize=7, labelcolor=INK)
-
-
-def _apart(axes: Any, name: str, own: Sequence[Reading], top: float) -> None:
-    """How many times the perplexity from carried states that from zeros is, against epochs read."""
-    seen = []
-    for r in own:
-        x = [batch / (r.curve.epoch or r.curve.batches) for batch in r.apart]
-        label = CORPUS_NAMES[r.curve.corpus] if r.curve.corpus not in seen else None
-        seen.append(r.curve.corpus)
-        axes.plot(x, list(r.apart.values()), color=CORPUS_COLOURS[r.curve.corpus], lw=0.9, alpha=0.85, label=label)
-    axes.set_ylim(min(0.95, *(v for r in own for v in r.apart.values())), max(1.2, top * 1.05))
-    axes.axvline(1, color=GREY, linestyle=":", linewidth=0.8)
-    _dress(axes, name[0].upper() + name[1:], "epochs", "from zeros / from carried states")
-    axes.legend(frameon=False, fontsize=7, labelcolor=INK)
-
-
-def _dress(axes: Any, title: str, x: str, y: str) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1,), numticks=12))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axis.set_minor_formatter(NullFormatter())
-    if axes.get_yscale() == "log":
-        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 3, 5), numticks=12))
-    plain(axes)
-    axes.tick_params(axis="both", which="both", labelsize=7.5, colors=INK, length=2, color="#bbbbbb")
-    axes.set_title(title, fontsize=8.5, loc="left", color=INK)
-    axes.set_xlabel(x, fontsize=8, color=INK)
-    axes.set_ylabel(y, fontsize=8, color=INK)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from unroll import durable
 from unroll.errors import InputError
-from unroll.paper import instability, literature, pictures, records
+from unroll.paper import causes, instability, instability_picture, literature, pictures, records
 from unroll.paper.claims import judge
-from unroll.paper.claims.verdict import NOT_JUDGED, VERDICTS, Verdict
+from unroll.paper.claims.verdict import NOT_JUDGED, VERDICTS, Table, Verdict
 from unroll.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, trainings
 from unroll.paper.records import Curve, Record, Time
 
@@ -56,6 +56,11 @@ batches, in which nearly every run jumps, are not marked. A rise at the end that
 <!-- unroll: instability -->
 <!-- end -->
 
+## What lies behind unexpected verdicts
+
+<!-- unroll: causes -->
+<!-- end -->
+
 ## The timing table
 
 <!-- unroll: timing -->
@@ -80,7 +85,7 @@ def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path
         raise InputError(f"{records_folder} has no records. `unroll reproduce` writes them to its --out.")
     (docs / "paper").mkdir(parents=True, exist_ok=True)
     drawn = [path for record in measured.values() if (path := pictures.save(record, docs / "paper"))]
-    looked_at = instability.save(instability.readings(measured), docs / "paper")
+    looked_at = instability_picture.save(instability.readings(measured), docs / "paper")
     page = docs / "paper.md"
     verdicts = judge(measured)
     text = page.read_text("utf-8") if page.exists() else START
@@ -110,6 +115,7 @@ def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]
         "figures": "\n\n".join(f"![{pictures.LOOKS[path.stem].title}](paper/{path.name})" for path in drawn),
         "timing": timing_table(measured["timing"]) if "timing" in measured else "Not measured.",
         "instability": _instability(measured),
+        "causes": _causes(measured),
         "evidence": "\n\n".join(_evidence(verdict) for verdict in verdicts),
         "provenance": _provenance(measured),
     }
@@ -199,20 +205,32 @@ def _evidence(verdict: Verdict) -> str:
         for part in verdict.parts
     )
     notes = verdict.measured[len("; ".join(part.measured for part in verdict.parts)) + 1 :].strip()
-    numbers = _markdown(verdict.evidence.columns, [[_cell(c) for c in row] for row in verdict.evidence.rows])
+    numbers = _table(verdict.evidence)
     figures = ", ".join(verdict.figures)
     return "\n\n".join(piece for piece in (head, parts, notes, numbers, f"Records: {figures}.") if piece)
 
 
 def _instability(measured: Records) -> str:
-    """Three tables and a picture of scheme 4."""
+    """Tables and a picture of scheme 4; run by run it is in the report."""
     found = instability.readings(measured)
     if not any(own.apart for own in found):
         return "Not measured."
-    tables = (instability.by_reset(found), instability.by_setting(found), instability.by_run(found))
-    told = [_markdown(t.columns, [[_cell(c) for c in row] for row in t.rows]) for t in tables]
     picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
-    return "\n\n".join((instability.ABOUT, picture, *told))
+    tables = {title: own for title, own in instability.every_table(found).items() if title != instability.BY_RUN}
+    return "\n\n".join((instability.ABOUT, picture, *_titled(tables)))
+
+
+def _causes(measured: Records) -> str:
+    """The tables behind unexpected verdicts."""
+    return "\n\n".join(_titled(causes.found(measured))) or "Not measured."
+
+
+def _titled(tables: Mapping[str, Table]) -> list[str]:
+    return [f"**{title}**\n\n{_table(own)}" for title, own in tables.items()]
+
+
+def _table(own: Table) -> str:
+    return _markdown(own.columns, [[_cell(c) for c in row] for row in own.rows])
 
 
 def _cell(value: object) -> str:

@@ -17,10 +17,10 @@ function start() {
     links.push([figure.id, figure.name]);
     main.append(new Figure(figure, curves, number, data.warm_up).element);
   });
-  if (data.instability.tables) {
-    section("instability", "instability", "Why conditional training looks unstable", make("p", { class: "about" }, bdi(data.instability.about)),
-      ...data.instability.tables.flatMap(({ title, columns, rows }) => [make("h3", {}, bdi(title)), scrolling(title, numbersTable(columns, rows))]));
-  }
+  data.findings.forEach(({ id, title, about, tables }) => {
+    section(id, id, title, make("p", { class: "about" }, bdi(about)),
+      ...tables.flatMap(({ title, columns, rows }) => [make("h3", {}, bdi(title)), scrolling(title, numbersTable(columns, rows))]));
+  });
   if (data.times.length) {
     const devices = [...new Set(data.times.map((time) => [time.device, time.precision].filter(Boolean).join(", ")))];
     section("times", "times", "Times beside the paper's", make("p", { class: "about" }, "Ours on ", bdi(devices.join("; ")),

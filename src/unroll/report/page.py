@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from unroll.durable import finite
-from unroll.paper import instability
+from unroll.paper import causes, instability
 from unroll.paper.claims.words import WARM_UP
 from unroll.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS
 from unroll.paper.records import Record
@@ -37,7 +37,7 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
         "curves": curves,
         "grids": grids,
         "verdicts": [dict(verdict) for verdict in verdicts],
-        "instability": _instability(gathered.records),
+        "findings": _findings(gathered.records),
         "times": [asdict(time) for time in timing.times] if timing else [],
         "warm_up": WARM_UP,
         "paper_times": {"device": PAPERS_DEVICE, "shapes": ARCHITECTURES, "ms": PAPERS_MS},
@@ -46,17 +46,24 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
     return _filled(_title(gathered), _subtitle(gathered.records), data)
 
 
-def _instability(records: Mapping[str, Record]) -> dict[str, Any]:
-    """What scheme 4's records say of its stability, as tables; nothing where no run was scored from carried states."""
-    found = instability.readings(records)
-    if not any(own.apart for own in found):
-        return {}
-    tables = {
-        "By how long ago training began from zeros": instability.by_reset(found),
-        "By setting": instability.by_setting(found),
-        "Run by run": instability.by_run(found),
-    }
-    return {"about": instability.ABOUT, "tables": [{"title": name, **asdict(own)} for name, own in tables.items()]}
+def _findings(records: Mapping[str, Record]) -> list[dict[str, Any]]:
+    """What the records say beyond the claims, as sections of tables: those for which there is something to say."""
+    readings = instability.readings(records)
+    scored = any(own.apart for own in readings)
+    sections = (
+        (
+            "instability",
+            "Why conditional training looks unstable",
+            instability.ABOUT,
+            instability.every_table(readings) if scored else {},
+        ),
+        ("causes", "What lies behind unexpected verdicts", causes.ABOUT, causes.found(records)),
+    )
+    return [
+        {"id": id, "title": title, "about": about, "tables": [{"title": t, **asdict(own)} for t, own in tables.items()]}
+        for id, title, about, tables in sections
+        if tables
+    ]
 
 
 def _filled(title: str, subtitle: str, data: Mapping[str, Any]) -> str:

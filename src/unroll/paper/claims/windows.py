@@ -113,8 +113,9 @@ def _unstable(figure: Lines, scheme: int, k2: int) -> list[list[int]]:
         first, third = figure.each(scheme=1, **what), figure.each(scheme=3, **what)
         for own, one, three in zip(figure.each(scheme=scheme, **what), first, third, strict=True):
             # Scheme 1 measures what overfitting alone does. Only for scheme 4 is scheme 3 the measure too: scheme 2 is
-            # said to be slower, and slower is not unstable.
-            found.append(unstable(own, None if scheme == 1 else one, three if scheme == 4 else None))
+            # said to be slower, and slower is not unstable. Scheme 1 itself counts up to its best point.
+            when = unstable(own, None if scheme == 1 else one, three if scheme == 4 else None)
+            found.append([batch for batch in when if scheme > 1 or batch <= own.batch[own.turn]])
     return found
 
 
