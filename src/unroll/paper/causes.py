@@ -49,8 +49,8 @@ def two_readings(records: Records) -> Table:
         rows.append((name, *cells, f"{apart} of {len(curves)}", *ends))
     names = ["batches 100 to 999", "1,000 to 2,999", "3,000 and more"]
     columns = [word for name in names for word in (f"{name}: median", "largest")]
-    ends = ("last perplexity, scheme 1", "scheme 3", "scheme 4")
-    return table(("progressive / windowed, same weights", *columns, f"above {CLOSE:g} in the end", *ends), rows)
+    last = ("last perplexity, scheme 1", "scheme 3", "scheme 4")
+    return table(("progressive / windowed, same weights", *columns, f"above {CLOSE:g} in the end", *last), rows)
 
 
 def labels(records: Records) -> Table:
