@@ -37,7 +37,7 @@ function evidence(verdict, figures) {
     const id = name === "timing" ? "times" : own.length ? own[0].id : null;
     return id ? make("a", { href: `#${id}` }, bdi(name)) : bdi(name);
   };
-  const links = verdict.figures.flatMap((name, i) => [i ? ", " : "", link(name)]);
+  const links = verdict.figures.map((name) => make("div", {}, link(name)));
   const { columns, rows } = verdict.evidence;
   if (!rows.length) return links;
   return [...links, make("details", {}, make("summary", {}, "numbers"), make("p", {}, bdi(verdict.measured)), numbersTable(columns, rows))];
