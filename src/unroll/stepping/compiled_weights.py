@@ -1,0 +1,133 @@
+"""A model of one run as compiled steps want it: parameters arranged once, a step of all layers, and the head.
+
+A product adds up each row in one order (see `arithmetic.py`), so what a row predicts cannot depend on its neighbours.
+
+Shapes: B rows, H hidden, D dense, V vocabulary (in here padded to whole vectors), G = 4·H gate columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unroll import parts
+from unroll.arithmetic import grown, packed, padded
+from unroll.head import LEAK
+from unroll.kernels import Layer
+from unroll.model import Model
+from unroll.stepping import Array
+from unroll.stepping.one_row import OneRow
+
+WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
+FEW = 16  # rows that are not worth a second thread
+
+
+class _Layer(NamedTuple):
+    """One layer's parameters, arranged: see kernels/_lstm_code.py."""
+
+    table: Tensor  # of the first layer: what each symbol brings [V, G]; of the others: b [G]
+    W_x: Tensor  # of the others [H, G], packed
+    W_h: Tensor  # [H, G], packed
+    w: Tensor  # [3, H]
+    step: Callable[..., None]
+
+    @classmethod
+    def of(cls, layer: Layer, H: int, first: bool, peepholes: str) -> _Layer:
+        from unroll.kernels._lstm_code import columns, forward_for
+
+        W_x, W_h, b = (columns(x.detach()[0], H) for x in (layer.W_x, layer.W_h, layer.b))
+        w_c = layer.extra.get("w_c")
+        w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H)
+        table = W_x + b if first else b
+        code = forward_for(8 * W_h.dtype.itemsize, peepholes, first)
+        below = packed(grown(W_x, 0, W_x.shape[0] if first else H))
+        return cls(table.contiguous(), below, packed(grown(W_h, 0, H)), w.contiguous(), code)
+
+
+class Weights:
+    """A model of one run as steps want it, and its head."""
+
+    def __init__(self, model: Model) -> None:
+        from unroll.head_code import logits_for
+
+        own = {name: value.detach()[0] for name, value in model.parameters.items()}
+        self.dtype, self.symbols, self.hidden = model.dtype, model.vocabularies[0], len(own["dense.W"])
+        D, V = own["out.W"].shape
+        self.H, self.D, self.V = (padded(n, self.dtype) for n in (self.hidden, D, V))
+        peepholes, bits = model.cell.peepholes, 8 * self.dtype.itemsize
+        network = model.network
+        self.layers = [_Layer.of(layer, self.H, n == 0, peepholes) for n, layer in enumerate(network.layers)]
+        self.first = [[grown(s[0, 0].detach(), 0, self.H).numpy().copy() for s in x] for x in model.first_state(1)]
+        self.head = (
+            packed(grown(grown(own["dense.W"], 0, self.H), 1, self.D)),
+            grown(own["dense.b"], 0, self.D).clone(),
+            packed(grown(grown(own["out.W"], 0, self.D), 1, self.V)),
+            grown(own["out.b"], 0, self.V).clone(),
+        )
+        self._head_at = [x.data_ptr() for x in self.head]
+        self._logits = logits_for(bits, LEAK)
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Memory, aligned as torch does it."""
+        return torch.zeros(*shape, dtype=self.dtype)
+
+    def read(self, ids: int, state: list[tuple[int, int]], scratch: Scratch, first: int, rows: int) -> None:
+        """Some rows read a token each; all are addresses, of arrays in which these rows have their own places."""
+        for n, layer in enumerate(self.layers):
+            layer.step(*self.call(n, ids, state, scratch, first, rows))
+
+    def call(
+        self, n: int, ids: int, state: list[tuple[int, int]], scratch: Scratch, first: int, rows: int
+    ) -> tuple[int, ...]:
+        """What layer n's step is called with for that."""
+        layer, (h, c) = self.layers[n], state[n]
+        weights = (x.data_ptr() for x in (layer.W_h, layer.w, layer.table))
+        below = state[n - 1][0] if n else ids
+        # With 0 rows from one time step to the next, the state after takes the place of the state before.
+        buffers = (scratch.gates, h, c, scratch.t, *weights, below, layer.W_x.data_ptr())
+        return (*buffers, first, rows, 1, 0, self.H, self.H)
+
+    def logits(self, h: int, dense: int, out: int, first: int, rows: int) -> None:
+        """The head of some rows."""
+        self._logits(h, *self._head_at, dense, out, first, rows, self.H, self.D, self.V)
+
+
+class Scratch:
+    """What a step computes in between, for so many rows."""
+
+    def __init__(self, weights: Weights, rows: int) -> None:
+        self._held = weights.zeros(rows, 4 * weights.H), weights.zeros(rows, weights.H)
+        self.gates, self.t = (x.data_ptr() for x in self._held)
+
+
+class Head:
+    """The h of every row's prediction, and the logits."""
+
+    def __init__(self, weights: Weights, capacity: int) -> None:
+        self._weights = weights
+        self.h, dense, out = (weights.zeros(capacity, n) for n in (weights.H, weights.D, weights.V))
+        self._held = dense, out
+        self._at = self.h.data_ptr(), dense.data_ptr(), out.data_ptr()
+        self._logits_BV = out.numpy()[:, : weights.symbols]
+        self._one_row = OneRow(self.h, weights.head, dense, out) if weights.head[0].nbytes >= WIDE else None
+
+    def logits(self, rows: int) -> Array:
+        """[B, V]."""
+        if rows == 1 and self._one_row:
+            self._one_row.logits(parts.count())
+        else:
+            shared(rows, lambda first, some: self._weights.logits(*self._at, first, some))
+        return self._logits_BV[:rows]
+
+
+def shared(rows: int, work: Callable[[int, int], None]) -> None:
+    """work(first, rows) for all rows, among the threads if there are enough of them."""
+    threads = max(1, min(parts.count(), rows // FEW))
+    if threads == 1:
+        work(0, rows)
+        return
+    stretches = parts.divided(rows, threads)
+    parts.each(threads, lambda part: work(stretches[part].start, stretches[part].stop - stretches[part].start))
