@@ -35,6 +35,7 @@ def forward(
     total: Value,  # [N]: the sum of e to the logits less the largest
     chosen: Value,  # [N]: the logit of the target
     targets: Value,  # [N]
+    factors: Value,  # [N, D]: dropout's, where it `drops`
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -42,12 +43,13 @@ def forward(
     V: Value,
     *,
     leak: float,
+    drops: bool,
 ) -> None:
     """Some rows through all layers, a chunk at a time."""
 
     def chunk(row: Value, R: Value) -> None:
         p_R = code.at(p, row * V)
-        logits(code, h, W, b, O, o, x, p, row, R, H, D, V, leak=leak)
+        logits(code, h, W, b, O, o, x, p, row, R, H, D, V, leak=leak, factors=factors if drops else None)
         with code.loop(R) as r:
             n, own = row + r, code.at(p_R, r * V)
             code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
@@ -72,6 +74,7 @@ def logits(
     V: Value,
     *,
     leak: float,
+    factors: Value | None = None,  # [N, D]: dropout's
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
@@ -79,7 +82,10 @@ def logits(
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
-        code.store(value.where_below(value, code.constant(0.0), value * leak), place)
+        value = value.where_below(value, code.constant(0.0), value * leak)
+        if factors is not None:
+            value = value * code.load(code.at(factors, first * D + v * code.lanes))
+        code.store(value, place)
     add_product(code, out_R, x_R, O, rows, D, V, lambda _row: o)
 
 
@@ -114,6 +120,7 @@ def backward(
     p: Value,  # [N, V]: the gradients of the logits take their place
     d_nll: Value,  # [N]
     targets: Value,  # [N]
+    factors: Value,  # [N, D]: dropout's, where it `drops`
     d_x: Value,  # [BACK, D]: scratch
     d_h: Value,  # [N, H]
     d_W: Value,  # [H, D]: is added to, as are all that follow
@@ -127,6 +134,7 @@ def backward(
     V: Value,
     *,
     leak: float,
+    drops: bool,
 ) -> None:
     """Some rows back through all layers, a chunk at a time."""
     none = code.number(0)
@@ -149,6 +157,8 @@ def backward(
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
+            if drops:
+                value = value * code.load(code.at(factors, (row + r) * D + j))
             value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)
             code.store(value, place)
             code.store(code.load(total) + value, total)
@@ -165,15 +175,15 @@ def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:
 
 
 @cache
-def forward_for(bits: int, leak: float) -> Callable[..., None]:
+def forward_for(bits: int, leak: float, drops: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaaaaannnnn", leak=leak)
+    return make(forward, bits, "aaaaaaaaaaaannnnn", leak=leak, drops=drops)
 
 
 @cache
-def backward_for(bits: int, leak: float) -> Callable[..., None]:
+def backward_for(bits: int, leak: float, drops: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaannnnn", leak=leak)
+    return make(backward, bits, "aaaaaaaaaaaaaannnnn", leak=leak, drops=drops)
 
 
 @cache

@@ -15,7 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells, compiled_head, cuda_dropout, cuda_head, head, kernels, precisions, randomness
+from unroll import (
+    cells,
+    compiled_dropout,
+    compiled_head,
+    cuda_dropout,
+    cuda_head,
+    head,
+    kernels,
+    precisions,
+    randomness,
+)
 from unroll.batches import Batch
 from unroll.experiment import Experiment
 from unroll.initialisation import initial_parameters, parameter_shapes
@@ -128,9 +138,11 @@ class Model:
         if self.device.type == "cuda" and self.dtype == torch.float32:
             dropout = cuda_dropout.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
             return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
+        if self.device.type == "cpu" and self.kernel_name == "compiled":
+            seeds = [randomness.seed_words(e.seed) for e in self.experiments]
+            drops = compiled_dropout.Dropout(self._dropout_M, seeds, int(number)) if self._drops else None
+            return compiled_head.nll(*own, head.LEAK, drops).view_as(targets_MKB)
         if self.device.type == "cpu" and not self._drops:
-            if self.kernel_name == "compiled":
-                return compiled_head.nll(*own, head.LEAK).view_as(targets_MKB)
             return head.nll(*own).view_as(targets_MKB)
         logits_MKBV = self.head(h_MKBH, number)
         return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
