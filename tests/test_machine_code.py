@@ -14,6 +14,7 @@ from unroll import arithmetic, compiled_head, head, machine_code
 from unroll.machine_code import Code, Value
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+BLOCK = arithmetic.BLOCK
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
@@ -82,7 +83,7 @@ def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_
 @both
 def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.dtype) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
-        arithmetic.add_product(code, out, x, W, rows, K, N)
+        arithmetic.product(code, out, x, W, rows, K, N, arithmetic.Begin(out, N))
 
     multiply = machine_code.make(product, 8 * dtype.itemsize, "aaannn")
     N = 3 * arithmetic.panel(dtype)
@@ -114,7 +115,7 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
 
     add = machine_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
     panel = machine_code.VECTORS * width // dtype.itemsize
-    for panels, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (128, 1, 128))):
+    for panels, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (BLOCK, 1, BLOCK))):
         K, N = panels * panel, 3 * panel
         x, y, base = (
             random_tensor(*shape, seed=n).to(dtype)

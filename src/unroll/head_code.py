@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import Terms, add_product, add_transposed_product, exp
+from unroll.arithmetic import Begin, Terms, add_transposed_product, exp, product
 from unroll.machine_code import Code, Value, Variable, make
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
@@ -75,12 +75,12 @@ def logits(
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
-    add_product(code, x_R, code.at(h, first * H), W, rows, H, D, lambda _row: b)
+    product(code, x_R, code.at(h, first * H), W, rows, H, D, Begin(b, code.number(0)))
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
         code.store(value.where_below(value, code.constant(0.0), value * leak), place)
-    add_product(code, out_R, x_R, O, rows, D, V, lambda _row: o)
+    product(code, out_R, x_R, O, rows, D, V, Begin(o, code.number(0)))
 
 
 def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
@@ -145,7 +145,7 @@ def backward(
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
         terms = Terms(R, code.number(1), R)
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
-        add_product(code, d_x, p_R, O, R, V, D, lambda _row: None)
+        product(code, d_x, p_R, O, R, V, D)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
@@ -153,7 +153,7 @@ def backward(
             code.store(value, place)
             code.store(code.load(total) + value, total)
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
-        add_product(code, d_h_R, d_x, W, R, D, H, lambda _row: None)
+        product(code, d_h_R, d_x, W, R, D, H)
 
     _chunks(code, first, rows, BACK, chunk)
 

@@ -13,7 +13,7 @@ from functools import cache
 
 from torch import Tensor
 
-from unroll.arithmetic import BLOCK, Terms, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
+from unroll.arithmetic import BLOCK, Begin, Terms, add_transposed_product, grown, product, quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable, make
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
@@ -46,16 +46,12 @@ def forward(
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
-
-        def begin(row: Value, before: Value = before) -> Value:
-            return code.at(brought, code.load_index(x, before + row) * G) if looks else brought
-
         h_rows = code.at(h, before * H)
         if looks:
-            add_product(code, sums, h_rows, W, rows, H, G, begin)
+            product(code, sums, h_rows, W, rows, H, G, Begin(brought, G, code.at_index(x, before)))
         else:
-            add_product(code, sums, code.at(x, before * K), W_x, rows, K, G, begin)
-            add_product(code, sums, h_rows, W, rows, H, G)
+            product(code, sums, code.at(x, before * K), W_x, rows, K, G, Begin(brought, code.number(0)))
+            product(code, sums, h_rows, W, rows, H, G, Begin(sums, G))
         with code.loop(rows) as r, code.loop(H // code.lanes) as v:
             j, row = v * code.lanes, before + r
             places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
@@ -182,9 +178,9 @@ def backward(
                     bound,
                     peepholes,
                 )
-            add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
+            product(code, d_h_rows, sums, W, rows, G, H)
             if not looks:
-                add_product(code, code.at(d_x, before * K), sums, W_x, rows, G, K, lambda _row: None)
+                product(code, code.at(d_x, before * K), sums, W_x, rows, G, K)
         row, terms = begin * B + first, Terms(rows, steps, B)
         d_sums = code.at(gates, row * G)
         if weighs:
