@@ -1,10 +1,9 @@
 """What compiled code computes with: products of matrices, tanh and the sigmoid, in vectors.
 
 A product adds up its terms in one order, from the first to the last, each rounded once: a row's result depends on that
-row alone, not on how many there are or which thread does it. The right-hand matrix is packed: cut into panels of a
-few vectors' width, each of which lies in memory as it is read.
+row alone, not on how many there are or which thread does it. The right-hand matrix is packed: see `panels.py`.
 
-Shapes: R rows, K terms, N columns, Q panels, W columns of a panel.
+Shapes: R rows, K terms, N columns.
 """
 
 from __future__ import annotations
@@ -14,11 +13,7 @@ import math
 from functools import reduce
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
-
-from unroll.machine_code import VECTORS, Code, Value, Variable, vector_bytes
+from unroll.machine_code import VECTORS, Code, Value, Variable
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
 BLOCK = (
@@ -29,31 +24,10 @@ GROUP = 32  # vectors of its left side at a time
 LOG2_E = 1 / math.log(2)
 
 
-def panel(dtype: torch.dtype) -> int:
-    """The width of a panel."""
-    return VECTORS * vector_bytes() // dtype.itemsize
-
-
-def padded(n: int, dtype: torch.dtype) -> int:
-    """n columns, rounded up to whole panels."""
-    return -(-n // panel(dtype)) * panel(dtype)
-
-
-def packed(W_KN: Tensor) -> Tensor:
-    """Matrices [.., K, N] whose columns are whole panels, as products read them: [.., Q, K, W]."""
-    panels: Tensor = W_KN.unflatten(-1, (-1, panel(W_KN.dtype)))
-    return panels.transpose(-3, -2).contiguous()
-
-
-def grown(x: Tensor, axis: int, n: int, value: float = 0.0) -> Tensor:
-    """Padded along an axis, to n."""
-    missing = n - x.shape[axis]
-    return pad(x, (0, 0) * (x.dim() - 1 - axis) + (0, missing), value=value) if missing else x
-
-
-def start(x_M: Tensor, m: int) -> int:
-    """The address where a run's own begins."""
-    return int(x_M.data_ptr()) + m * x_M.stride(0) * x_M.element_size() if x_M.numel() else 0
+def clear(code: Code, out: Value, elements: Value) -> None:
+    """So many elements, whole vectors, become 0."""
+    with code.loop(elements // code.lanes) as v:
+        code.store(code.constant(0.0), code.at(out, v * code.lanes))
 
 
 class Begin(NamedTuple):

@@ -7,7 +7,6 @@ Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import torch
@@ -15,10 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import parts
-from unroll.arithmetic import grown, packed, padded, start
-from unroll.spare import Spare
-
-_spare = Spare()
+from unroll.panels import grown, packed, padded, start
+from unroll.spare import take
 
 
 def nll(
@@ -57,7 +54,7 @@ class _Nll(torch.autograd.Function):
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
         h_MNH, targets_MN = h_MNH.contiguous(), targets_MN.contiguous()
-        x_MND, p_MNV = (_spare.take((M, N, n), h_MNH.dtype) for n in (D, V))
+        x_MND, p_MNV = (take((M, N, n), h_MNH.dtype) for n in (D, V))
         shift_MN, total_MN, chosen_MN = (h_MNH.new_empty(M, N) for _ in range(3))
         own = (h_MNH, packed(dense_W), dense_b.contiguous(), packed(out_W), out_b.contiguous())
         results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
@@ -83,32 +80,22 @@ class _Nll(torch.autograd.Function):
         D, V = out_W.shape[1:]
         rows = _rows(N)
         P = len(rows)
-        d_h = torch.empty_like(h_MNH)
+        d_h = take((M, N, H), h_MNH.dtype)
         # Each part adds up its own share of the weights' gradients.
-        shares = [h_MNH.new_zeros(M, P, *n) for n in ((H, D), (D,), (D, V), (V,))]
-        scratch_MPRD = h_MNH.new_empty(M, P, BACK, D)
-        own = (h_MNH, packed(dense_W.transpose(1, 2)), packed(out_W.transpose(1, 2)))
+        shares = [take((P, M, *n), h_MNH.dtype) for n in ((H, D), (D,), (D, V), (V,))]
+        scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
+        own = (h_MNH, packed(dense_W, transposed=True), packed(out_W, transposed=True))
         held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN)
         step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak)
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
-            of_part = (start(a[m], part) for a in shares)
-            step(
-                *(start(a, m) for a in (*own, *held)),
-                start(scratch_MPRD[m], part),
-                start(d_h, m),
-                *of_part,
-                first,
-                stop - first,
-                H,
-                D,
-                V,
-            )
+            of_part = (start(a[part], m) for a in shares)
+            scratch = start(scratch_PMRD[part], m)
+            step(*(start(a, m) for a in (*own, *held)), scratch, start(d_h, m), *of_part, first, stop - first, H, D, V)
 
         parts.each_of(M, P, some)
-        _spare.give(x_MND, p_MNV)
-        d_W, d_b, d_O, d_o = (reduce(torch.add, share.unbind(1)) for share in shares)
+        d_W, d_b, d_O, d_o = (parts.total(share) for share in shares)
         return None, d_h, d_W, d_b, d_O, d_o, None
 
 

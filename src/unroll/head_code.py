@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import Begin, Terms, add_transposed_product, exp, product
+from unroll.arithmetic import Begin, Terms, add_transposed_product, clear, exp, product
 from unroll.machine_code import Code, Value, Variable, make
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
@@ -116,7 +116,7 @@ def backward(
     targets: Value,  # [N]
     d_x: Value,  # [BACK, D]: scratch
     d_h: Value,  # [N, H]
-    d_W: Value,  # [H, D]: is added to, as are all that follow
+    d_W: Value,  # [H, D]
     d_b: Value,
     d_O: Value,  # [D, V]
     d_o: Value,
@@ -130,6 +130,8 @@ def backward(
 ) -> None:
     """Some rows back through all layers, a chunk at a time."""
     none = code.number(0)
+    for sums, elements in ((d_W, H * D), (d_b, D), (d_O, D * V), (d_o, V)):
+        clear(code, sums, elements)
 
     def chunk(row: Value, R: Value) -> None:
         h_R, x_R, p_R, d_h_R = (code.at(a, row * n) for a, n in ((h, H), (x, D), (p, V), (d_h, H)))
