@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from unroll import parts, randomness
-from unroll.arithmetic import start
 from unroll.machine_code import Code, Value, make, vector_bytes
+from unroll.panels import start
 from unroll.randomness import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
-from unroll.spare import Spare
-
-_spare = Spare()
+from unroll.spare import take
 
 
 class Dropout(NamedTuple):
@@ -32,10 +30,10 @@ class Dropout(NamedTuple):
     batch: int
 
     def factors(self, purpose: str, N: int, H: int) -> Tensor:
-        """What each element of [M, N, H] is multiplied by: give them back when they are no longer needed."""
+        """What each element of [M, N, H] is multiplied by."""
         M, dtype, together = len(self.seeds_M), self.rates_M.dtype, 4 * _lanes()
         groups = -(-N * H // together)
-        out = _spare.take((M, groups * together), dtype)
+        out = take((M, groups * together), dtype)
         write = _factors_for(8 * dtype.itemsize)
         bounds = [math.ceil(rate * 2.0**32) for rate in self.rates_M.double().tolist()]
         scales = (1 / (1 - self.rates_M)).tolist()
@@ -46,17 +44,7 @@ class Dropout(NamedTuple):
             write(start(out, m), first, own, self.batch, word, *self.seeds_M[m], bounds[m], scales[m])
 
         parts.each_of(M, len(shares), some)
-        return out
-
-    @staticmethod
-    def shaped(factors: Tensor, N: int, H: int) -> Tensor:
-        """As the elements stand: a view."""
-        return factors[:, : N * H].view(-1, N, H)
-
-    @staticmethod
-    def give(*factors: Tensor) -> None:
-        """Their memory is the next batch's."""
-        _spare.give(*factors)
+        return out[:, : N * H].view(M, N, H)
 
 
 def _lanes() -> int:

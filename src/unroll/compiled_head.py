@@ -7,19 +7,16 @@ Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import parts
-from unroll.arithmetic import grown, packed, padded, start
 from unroll.compiled_dropout import Dropout
-from unroll.spare import Spare
-
-_spare = Spare()
+from unroll.panels import grown, packed, padded, start
+from unroll.spare import take
 
 
 def nll(
@@ -42,24 +39,20 @@ def nll(
         grown(grown(out_W, 1, D), 2, V),
         grown(out_b, 1, V, -torch.inf),
     )
-    own = h_MNH.shape[2], dense_b.shape[1]
-    found: Tensor = _Nll.apply(leak, dropout and _Dropping(dropout, h_MNH.shape[1], own, (H, D)), *whole, targets_MN)
+    dropping = None
+    if dropout:
+        of_h = dropout.factors("dropout.dense", *h_MNH.shape[1:])
+        of_x = dropout.factors("dropout.out", h_MNH.shape[1], dense_b.shape[1])
+        dropping = _Dropping(grown(of_h, 2, H), grown(of_x, 2, D))
+    found: Tensor = _Nll.apply(leak, dropping, *whole, targets_MN)
     return found
 
 
-class _Dropping:
-    """A batch's dropout, of h and of the dense activations."""
+class _Dropping(NamedTuple):
+    """A batch's dropout: what h and the dense activations are multiplied by."""
 
-    def __init__(self, dropout: Dropout, N: int, columns: tuple[int, int], whole: tuple[int, int]) -> None:
-        self._held = [
-            dropout.factors(f"dropout.{name}", N, n) for name, n in zip(("dense", "out"), columns, strict=True)
-        ]
-        shaped = (dropout.shaped(x, N, n) for x, n in zip(self._held, columns, strict=True))
-        self.of_h, self.of_x = (grown(x, 2, n) for x, n in zip(shaped, whole, strict=True))
-
-    def end(self) -> None:
-        """No more is needed of it."""
-        Dropout.give(*self._held)
+    of_h: Tensor
+    of_x: Tensor
 
 
 class _Nll(torch.autograd.Function):
@@ -85,8 +78,8 @@ class _Nll(torch.autograd.Function):
         factors = h_MNH.new_empty(M, 0)
         if dropping:
             factors = dropping.of_x
-            h_MNH = torch.mul(h_MNH, dropping.of_h, out=_spare.take((M, N, H), h_MNH.dtype))
-        x_MND, p_MNV = (_spare.take((M, N, n), h_MNH.dtype) for n in (D, V))
+            h_MNH = torch.mul(h_MNH, dropping.of_h, out=take((M, N, H), h_MNH.dtype))
+        x_MND, p_MNV = (take((M, N, n), h_MNH.dtype) for n in (D, V))
         shift_MN, total_MN, chosen_MN = (h_MNH.new_empty(M, N) for _ in range(3))
         own = (h_MNH, packed(dense_W), dense_b.contiguous(), packed(out_W), out_b.contiguous())
         results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
@@ -112,36 +105,24 @@ class _Nll(torch.autograd.Function):
         D, V = out_W.shape[1:]
         rows = _rows(N)
         P = len(rows)
-        d_h = torch.empty_like(h_MNH)
+        d_h = take((M, N, H), h_MNH.dtype)
         # Each part adds up its own share of the weights' gradients.
-        shares = [h_MNH.new_zeros(M, P, *n) for n in ((H, D), (D,), (D, V), (V,))]
-        scratch_MPRD = h_MNH.new_empty(M, P, BACK, D)
-        own = (h_MNH, packed(dense_W.transpose(1, 2)), packed(out_W.transpose(1, 2)))
+        shares = [take((P, M, *n), h_MNH.dtype) for n in ((H, D), (D,), (D, V), (V,))]
+        scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
+        own = (h_MNH, packed(dense_W, transposed=True), packed(out_W, transposed=True))
         held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN, factors)
         step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak, bool(ctx.dropping))
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
-            of_part = (start(a[m], part) for a in shares)
-            step(
-                *(start(a, m) for a in (*own, *held)),
-                start(scratch_MPRD[m], part),
-                start(d_h, m),
-                *of_part,
-                first,
-                stop - first,
-                H,
-                D,
-                V,
-            )
+            of_part = (start(a[part], m) for a in shares)
+            scratch = start(scratch_PMRD[part], m)
+            step(*(start(a, m) for a in (*own, *held)), scratch, start(d_h, m), *of_part, first, stop - first, H, D, V)
 
         parts.each_of(M, P, some)
-        _spare.give(x_MND, p_MNV)
         if ctx.dropping:
             d_h.mul_(ctx.dropping.of_h)
-            _spare.give(h_MNH)
-            ctx.dropping.end()
-        d_W, d_b, d_O, d_o = (reduce(torch.add, share.unbind(1)) for share in shares)
+        d_W, d_b, d_O, d_o = (parts.total(share) for share in shares)
         return None, None, d_h, d_W, d_b, d_O, d_o, None
 
 

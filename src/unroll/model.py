@@ -118,14 +118,13 @@ class Model:
     def nll(self, batch: Batch, carried: States) -> tuple[Tensor, States]:
         """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
         first = self._first(batch, carried)
-        h_MTBH, after = self._kernel.run(self.network, batch.inputs_MTB, first, self._at_M)
+        K = batch.targets_MKB.shape[1]
+        h_MKBH, after = kernels.run_last(self._kernel, self.network, batch.inputs_MTB, first, self._at_M, K)
         if batch.gap_MTB is not None:
             # k1 > k2: the tokens between the windows are read, not trained on, so that the state stays right.
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        K, T = batch.targets_MKB.shape[1], h_MTBH.shape[1]
-        h_MKBH = h_MTBH if K == T else h_MTBH[:, -K:]  # a slice's gradient would be a copy
         nll_MKB = self._scored(h_MKBH, batch.targets_MKB, batch.number)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)

@@ -14,15 +14,19 @@ import torch
 from torch import Tensor
 
 from unroll import parts
-from unroll.arithmetic import grown, packed, padded
 from unroll.head import LEAK
 from unroll.kernels import Layer
 from unroll.model import Model
+from unroll.panels import grown, packed, padded
 from unroll.stepping import Array
 from unroll.stepping.one_row import OneRow
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
+
+
+def _packed(W_KN: Tensor) -> Tensor:
+    return packed(W_KN.unsqueeze(0))[0]
 
 
 class _Layer(NamedTuple):
@@ -43,8 +47,8 @@ class _Layer(NamedTuple):
         w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H)
         table = W_x + b if first else b
         code = forward_for(8 * W_h.dtype.itemsize, peepholes, first)
-        below = packed(grown(W_x, 0, W_x.shape[0] if first else H))
-        return cls(table.contiguous(), below, packed(grown(W_h, 0, H)), w.contiguous(), code)
+        below = _packed(grown(W_x, 0, W_x.shape[0] if first else H))
+        return cls(table.contiguous(), below, _packed(grown(W_h, 0, H)), w.contiguous(), code)
 
 
 class Weights:
@@ -62,9 +66,9 @@ class Weights:
         self.layers = [_Layer.of(layer, self.H, n == 0, peepholes) for n, layer in enumerate(network.layers)]
         self.first = [[grown(s[0, 0].detach(), 0, self.H).numpy().copy() for s in x] for x in model.first_state(1)]
         self.head = (
-            packed(grown(grown(own["dense.W"], 0, self.H), 1, self.D)),
+            _packed(grown(grown(own["dense.W"], 0, self.H), 1, self.D)),
             grown(own["dense.b"], 0, self.D).clone(),
-            packed(grown(grown(own["out.W"], 0, self.D), 1, self.V)),
+            _packed(grown(grown(own["out.W"], 0, self.D), 1, self.V)),
             grown(own["out.b"], 0, self.V).clone(),
         )
         self._head_at = [x.data_ptr() for x in self.head]

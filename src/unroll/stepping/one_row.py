@@ -14,9 +14,10 @@ import numpy as np
 from torch import Tensor
 
 from unroll import parts
-from unroll.arithmetic import add_product, panel, start
+from unroll.arithmetic import Begin, product
 from unroll.head import LEAK
 from unroll.machine_code import Code, Value, make
+from unroll.panels import panel, start
 from unroll.team import Calls, Team
 
 
@@ -32,7 +33,7 @@ def through(
     leaks: bool,
 ) -> None:
     """A layer of the head."""
-    add_product(code, out, x, W, code.number(1), K, N, lambda _row: b)
+    product(code, out, x, W, code.number(1), K, N, Begin(b, code.number(0)))
     if leaks:
         with code.loop(N // code.lanes) as v:
             place = code.at(out, v * code.lanes)
