@@ -36,8 +36,11 @@ class Team:
     def do(self, calls: Calls, threads: int) -> None:
         """Every call, call n by thread n % threads, in their order."""
         threads = min(threads, len(calls))
+        if threads == 1:
+            self._some(calls)
+            return
         library = _openmp()
-        if threads == 1 or not library:
+        if not library:
             parts.each(threads, lambda thread: self._some(calls[thread::threads]))
             return
         member = _member_for(_address(self._function), calls.shape[1])

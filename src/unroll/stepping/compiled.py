@@ -6,6 +6,7 @@ Shapes: B rows, H hidden.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from unroll import machine_code
 from unroll.cells import lstm
 from unroll.model import Model
 from unroll.stepping import Array, Ids, Stepper
-from unroll.stepping.compiled_weights import Head, Scratch, Weights, shared
+from unroll.stepping.compiled_weights import Head, Scratch, Shared, Weights
 from unroll.stepping.compiled_windows import Rolling
 
 LARGE = 1 << 22  # bytes of weights that one core alone reads too slowly for a single row
@@ -49,9 +50,9 @@ class Progressive:
         self._head, self._scratch = Head(weights, capacity), Scratch(weights, capacity)
         self._state = [[weights.zeros(capacity, weights.H) for _ in layer] for layer in weights.first]
         self._state[-1][0] = self._head.h  # the top layer's h is what the head reads
-        self._at = [(h.data_ptr(), c.data_ptr()) for h, c in self._state]
         self._ids = np.zeros(capacity, np.int64)
-        self._ids_at = self._ids.ctypes.data
+        own = self._ids.ctypes.data, [(h.data_ptr(), c.data_ptr()) for h, c in self._state], self._scratch
+        self._layers = [Shared(x.step, partial(weights.step_call, n, *own)) for n, x in enumerate(weights.layers)]
 
     def begin(self, rows: int) -> None:
         """So many rows, none of which has read anything."""
@@ -67,7 +68,8 @@ class Progressive:
     def read(self, ids_B: Ids) -> None:
         """Each row reads one token."""
         self._ids[: len(ids_B)] = ids_B
-        shared(self._rows, lambda first, rows: self._weights.read(self._ids_at, self._at, self._scratch, first, rows))
+        for layer in self._layers:
+            layer.do(self._rows)
 
     def logits(self) -> Array:
         """What each row predicts."""

@@ -1,4 +1,4 @@
-"""A model of one run as compiled steps want it: parameters arranged once, a step of all layers, and the head.
+"""A model of one run as compiled steps want it: parameters arranged once, calls of its steps, and the head.
 
 A product adds up each row in one order (see `arithmetic.py`), so what a row predicts cannot depend on its neighbours.
 
@@ -8,8 +8,10 @@ Shapes: B rows, H hidden, D dense, V vocabulary (in here padded to whole vectors
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from unroll.model import Model
 from unroll.panels import grown, packed, padded
 from unroll.stepping import Array
 from unroll.stepping.one_row import OneRow
+from unroll.team import Calls, Team
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
@@ -72,21 +75,16 @@ class Weights:
             grown(own["out.b"], 0, self.V).clone(),
         )
         self._head_at = [x.data_ptr() for x in self.head]
-        self._logits = logits_for(bits, LEAK)
+        self.logits = logits_for(bits, LEAK)
 
     def zeros(self, *shape: int) -> Tensor:
         """Memory, aligned as torch does it."""
         return torch.zeros(*shape, dtype=self.dtype)
 
-    def read(self, ids: int, state: list[tuple[int, int]], scratch: Scratch, first: int, rows: int) -> None:
-        """Some rows read a token each; all are addresses, of arrays in which these rows have their own places."""
-        for n, layer in enumerate(self.layers):
-            layer.step(*self.call(n, ids, state, scratch, first, rows))
-
-    def call(
+    def step_call(
         self, n: int, ids: int, state: list[tuple[int, int]], scratch: Scratch, first: int, rows: int
     ) -> tuple[int, ...]:
-        """What layer n's step is called with for that."""
+        """With what layer n's step is called for some rows to read a token each: ids and states are addresses."""
         layer, (h, c) = self.layers[n], state[n]
         weights = (x.data_ptr() for x in (layer.W_h, layer.w, layer.table))
         below = state[n - 1][0] if n else ids
@@ -94,9 +92,26 @@ class Weights:
         buffers = (scratch.gates, h, c, scratch.t, *weights, below, layer.W_x.data_ptr())
         return (*buffers, first, rows, 1, 0, self.H, self.H)
 
-    def logits(self, h: int, dense: int, out: int, first: int, rows: int) -> None:
-        """The head of some rows."""
-        self._logits(h, *self._head_at, dense, out, first, rows, self.H, self.D, self.V)
+    def head_call(self, h: int, dense: int, out: int, first: int, rows: int) -> tuple[int, ...]:
+        """With what the head is called for some rows."""
+        return h, *self._head_at, dense, out, first, rows, self.H, self.D, self.V
+
+
+class Shared:
+    """A function of rows, which threads divide where they are enough; call(first, rows) gives its arguments."""
+
+    def __init__(self, function: Callable[..., None], call: Callable[[int, int], tuple[int, ...]]) -> None:
+        self._team, self._call = Team(function), call
+        self._planned: tuple[int, int] | None = None  # the rows and threads that calls are there for
+        self._calls: Calls
+
+    def do(self, rows: int) -> None:
+        """For so many rows."""
+        threads = max(1, min(parts.count(), rows // FEW))
+        if (rows, threads) != self._planned:
+            own = [self._call(s.start, s.stop - s.start) for s in parts.divided(rows, threads)]
+            self._calls, self._planned = np.array(own, np.int64), (rows, threads)
+        self._team.do(self._calls, threads)
 
 
 class Scratch:
@@ -111,27 +126,17 @@ class Head:
     """The h of every row's prediction, and the logits."""
 
     def __init__(self, weights: Weights, capacity: int) -> None:
-        self._weights = weights
         self.h, dense, out = (weights.zeros(capacity, n) for n in (weights.H, weights.D, weights.V))
-        self._held = dense, out
-        self._at = self.h.data_ptr(), dense.data_ptr(), out.data_ptr()
-        self._logits_BV = out.numpy()[:, : weights.symbols]
+        self._held = weights, dense, out
+        at = self.h.data_ptr(), dense.data_ptr(), out.data_ptr()
+        self._rows = Shared(weights.logits, partial(weights.head_call, *at))
         self._one_row = OneRow(self.h, weights.head, dense, out) if weights.head[0].nbytes >= WIDE else None
+        self._logits_BV = out.numpy()[:, : weights.symbols]
 
     def logits(self, rows: int) -> Array:
         """[B, V]."""
         if rows == 1 and self._one_row:
             self._one_row.logits(parts.count())
         else:
-            shared(rows, lambda first, some: self._weights.logits(*self._at, first, some))
+            self._rows.do(rows)
         return self._logits_BV[:rows]
-
-
-def shared(rows: int, work: Callable[[int, int], None]) -> None:
-    """work(first, rows) for all rows, among the threads if there are enough of them."""
-    threads = max(1, min(parts.count(), rows // FEW))
-    if threads == 1:
-        work(0, rows)
-        return
-    stretches = parts.divided(rows, threads)
-    parts.each(threads, lambda part: work(stretches[part].start, stretches[part].stop - stretches[part].start))

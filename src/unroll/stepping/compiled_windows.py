@@ -54,7 +54,7 @@ class _Windows:
     def calls(self, some: slice, scratch: Scratch) -> list[tuple[int, ...]]:
         """With what each layer is called for some windows to read the token."""
         own = self._ids_at, self._at, scratch, some.start, some.stop - some.start
-        return [self._weights.call(n, *own) for n in range(len(self._at))]
+        return [self._weights.step_call(n, *own) for n in range(len(self._at))]
 
     @property
     def oldest_h(self) -> Array:
