@@ -101,15 +101,19 @@ class Variable:
 class Code:
     """The code of one function, while it is being written. Elements are float32 or float64 (`bits`)."""
 
-    def __init__(self, bits: int, builder: Any) -> None:
+    def __init__(self, bits: int, builder: Any, vectors: int = 1) -> None:
         from llvmlite import ir
 
         self._ir, self.bits, self.builder = ir, bits, builder
-        self.lanes = vector_bytes() * 8 // bits
-        self.panel = VECTORS * self.lanes
+        self.lanes = vectors * vector_bytes() * 8 // bits
+        self.panel = VECTORS * self.lanes // vectors
         self.element = ir.FloatType() if bits == 32 else ir.DoubleType()
         self.vector = ir.VectorType(self.element, self.lanes)
         self.integers = ir.VectorType(ir.IntType(bits), self.lanes)
+
+    def wide(self) -> Code:
+        """The same, where a vector is a panel wide: each operation is two, and neither waits for the other."""
+        return Code(self.bits, self.builder, VECTORS)
 
     def like(self, other: Value, value: Value | float) -> Value:
         """A Python number as a constant of another value's type."""

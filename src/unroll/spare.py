@@ -29,37 +29,36 @@ NOBODY = _holders([_new(mmap.PAGESIZE)])[0]  # how many hold a room that only it
 
 
 class _Rooms:
-    """All that were made, the one that was used last at the end."""
+    """All that were made, by size; the size that was asked for last is the last."""
 
     def __init__(self) -> None:
-        self._made: list[mmap.mmap] = []
+        self._made: dict[int, list[mmap.mmap]] = {}
         self._most = 0  # bytes that were in use at once
         self._lock = threading.Lock()
 
     def room(self, size: int) -> mmap.mmap:
         """One of so many bytes that nobody is in."""
         with self._lock:
-            empty = [n for n, holders in enumerate(_holders(self._made)) if holders <= NOBODY]
-            fitting = [n for n in empty if len(self._made[n]) == size]
-            if fitting:
-                self._made.append(self._made.pop(fitting[0]))
-            else:
-                self._forget(empty, size)
-                self._made.append(_new(size))
-            return self._made[-1]
+            made = self._made[size] = self._made.pop(size, [])
+            for n, holders in enumerate(_holders(made)):
+                if holders <= NOBODY:
+                    return made[n]
+            self._forget(size)
+            made.append(_new(size))
+            return made[-1]
 
-    def _forget(self, empty: list[int], size: int) -> None:
-        """Before a new one is made: of the empty ones, the longest unused, until they are no more than were in use."""
-        idle = sum(len(self._made[n]) for n in empty)
-        self._most = max(self._most, sum(map(len, self._made)) - idle + size)
-        gone = []
-        for n in empty:
-            if idle <= self._most:
-                break
-            idle -= len(self._made[n])
-            gone.append(n)
-        for n in reversed(gone):
-            del self._made[n]
+    def _forget(self, size: int) -> None:
+        """Before a new one is made: of the empty ones the longest unused, until they are no more than were in use."""
+        empty = {
+            n: [room for room, holders in zip(made, _holders(made), strict=True) if holders <= NOBODY]
+            for n, made in self._made.items()
+        }
+        idle = sum(n * len(rooms) for n, rooms in empty.items())
+        self._most = max(self._most, sum(n * len(made) for n, made in self._made.items()) - idle + size)
+        for n, rooms in empty.items():
+            while rooms and idle > self._most:
+                self._made[n].remove(rooms.pop())
+                idle -= n
 
 
 _rooms = _Rooms()

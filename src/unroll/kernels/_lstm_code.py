@@ -43,7 +43,7 @@ def forward(
     looks: bool,
 ) -> None:
     """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
-    G = H * 4
+    G, wide = H * 4, code.wide()
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
@@ -53,16 +53,16 @@ def forward(
         else:
             product(code, sums, code.at(x, before * K), W_x, rows, K, G, Begin(brought, code.number(0)))
             product(code, sums, h_rows, W, rows, H, G, Begin(sums, G))
-        with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-            j, row = v * code.lanes, before + r
+        with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
+            j, row = v * wide.lanes, before + r
             places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
             _step(
-                code,
+                wide,
                 places,
                 code.at(h, (row + B) * H + j),
                 code.at(c, (row + B) * H + j),
                 code.at(t, row * H + j),
-                code.load(code.at(c, row * H + j)),
+                wide.load(code.at(c, row * H + j)),
                 [code.at(w, H * gate + j) for gate in PEEPHOLES],
                 peepholes,
             )
@@ -156,7 +156,8 @@ def backward(
 
     Those are added up block by block, while the block's rows are in the cache.
     """
-    G, bound = H * 4, code.spread(clip)
+    G, wide = H * 4, code.wide()
+    bound = wide.spread(clip)
     added = [(d_w, H * 3)] + [(d_W, H * G), (d_W_x, K * G)] * weighs + [(d_b, G)] * (not looks)
     for sums, elements in added:
         clear(code, sums, elements)
@@ -168,16 +169,16 @@ def backward(
             sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
             with code.loop((begin + n + S) // T):  # once or not at all
                 _add(code, d_h_rows, code.at(d_out, (before - (T - S) * B) * H), rows * H)
-            with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-                j, row = v * code.lanes, before + r
+            with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
+                j, row = v * wide.lanes, before + r
                 seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
                 _back(
-                    code,
+                    wide,
                     [code.at(sums, r * G + H * gate + j) for gate in GATES],
-                    code.load(code.at(d_h_rows, r * H + j)),
+                    wide.load(code.at(d_h_rows, r * H + j)),
                     code.at(d_c, (first + r) * H + j),
-                    code.load(code.at(t, row * H + j)),
-                    code.load(code.at(c, row * H + j)),
+                    wide.load(code.at(t, row * H + j)),
+                    wide.load(code.at(c, row * H + j)),
                     seen,
                     [code.at(w, H * gate + j) for gate in PEEPHOLES],
                     [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
