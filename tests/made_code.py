@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unroll import compiled_dropout, head_code
+from unroll.head import LEAK
 from unroll.kernels import _lstm_code
 from unroll.optimisers import _compiled, adam
 
@@ -11,4 +13,8 @@ for _looks in (True, False):
         _lstm_code.backward_for(32, "paper", _looks, _weighs)
 _lstm_code.scatter_for(32)
 _lstm_code.weights_for(32)
+for _drops in (True, False):
+    head_code.forward_for(32, LEAK, _drops)
+    head_code.backward_for(32, LEAK, _drops)
+compiled_dropout._factors_for(32)
 _compiled._change_for(adam, 32)

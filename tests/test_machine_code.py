@@ -10,10 +10,11 @@ import pytest
 import torch
 from helpers import random_ids, random_tensor, torch_threads
 
-from unroll import arithmetic, compiled_head, head, machine_code
+from unroll import arithmetic, compiled_head, head, machine_code, panels
 from unroll.machine_code import Code, Value
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+BLOCK = arithmetic.BLOCK
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
@@ -25,7 +26,7 @@ def applied(function: Callable[[Code, Value], Value], x: torch.Tensor) -> torch.
             j = v * code.lanes
             code.store(function(code, code.load(code.at(x, j))), code.at(out, j))
 
-    whole = arithmetic.grown(x, 0, arithmetic.padded(len(x), x.dtype))
+    whole = panels.grown(x, 0, panels.padded(len(x), x.dtype))
     out = torch.empty_like(whole)
     machine_code.make(pointwise, 8 * x.dtype.itemsize, "aan")(whole.data_ptr(), out.data_ptr(), len(whole))
     return out[: len(x)]
@@ -82,13 +83,13 @@ def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_
 @both
 def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.dtype) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
-        arithmetic.add_product(code, out, x, W, rows, K, N)
+        arithmetic.product(code, out, x, W, rows, K, N, arithmetic.Begin(out, N))
 
     multiply = machine_code.make(product, 8 * dtype.itemsize, "aaannn")
-    N = 3 * arithmetic.panel(dtype)
+    N = 3 * panels.panel(dtype)
     x, base = random_tensor(29, 37, seed=1).to(dtype), random_tensor(29, N, seed=3).to(dtype)
     W = random_tensor(37, N, seed=2).to(dtype)
-    packed = arithmetic.packed(W)
+    packed = panels.packed(W.unsqueeze(0))
     results = []
     for rows in (1, 2, 3, 4, 7, 8, 12, 29):
         out = base[:rows].clone()
@@ -114,8 +115,8 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
 
     add = machine_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
     panel = machine_code.VECTORS * width // dtype.itemsize
-    for panels, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (128, 1, 128))):
-        K, N = panels * panel, 3 * panel
+    for count, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (BLOCK, 1, BLOCK))):
+        K, N = count * panel, 3 * panel
         x, y, base = (
             random_tensor(*shape, seed=n).to(dtype)
             for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, N)))

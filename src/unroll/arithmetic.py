@@ -1,88 +1,95 @@
 """What compiled code computes with: products of matrices, tanh and the sigmoid, in vectors.
 
 A product adds up its terms in one order, from the first to the last, each rounded once: a row's result depends on that
-row alone, not on how many there are or which thread does it. The right-hand matrix is packed: cut into panels of a
-few vectors' width, each of which lies in memory as it is read.
+row alone, not on how many there are or which thread does it. The right-hand matrix is packed: see `panels.py`.
 
-Shapes: R rows, K terms, N columns, Q panels, W columns of a panel.
+Shapes: R rows, K terms, N columns.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.typing import NDArray
 
-from unroll.machine_code import VECTORS, Code, Value, Variable, vector_bytes
+from unroll.machine_code import VECTORS, Code, Value, Variable
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
-BLOCK = 128  # terms of a transposed product: two threads that share a core share its cache
-GROUP = 4  # panels of its left side at a time
+BLOCK = (
+    192  # terms of a transposed product: a panel of so many (24 kB) stays in a core's first cache beside what it meets
+)
+UNROLLED = 2  # terms to a turn of a product's loop: its own work counts for less, and a fetch is a whole vector
+GROUP = 32  # vectors of its left side at a time
 LOG2_E = 1 / math.log(2)
 
 
-def panel(dtype: torch.dtype) -> int:
-    """The width of a panel."""
-    return VECTORS * vector_bytes() // dtype.itemsize
+def clear(code: Code, out: Value, elements: Value) -> None:
+    """So many elements, whole vectors, become 0."""
+    with code.loop(elements // code.lanes) as v:
+        code.store(code.constant(0.0), code.at(out, v * code.lanes))
 
 
-def padded(n: int, dtype: torch.dtype) -> int:
-    """n columns, rounded up to whole panels."""
-    return -(-n // panel(dtype)) * panel(dtype)
+class Begin(NamedTuple):
+    """Where the sums of each row begin: so many elements apart, or, if there are ids, at the row that each names."""
+
+    address: Value
+    apart: Value
+    ids: Value | None = None
+
+    def from_row(self, code: Code, row: Value) -> Begin:
+        """That of the rows from this one on."""
+        if self.ids is None:
+            return self._replace(address=code.at(self.address, row * self.apart))
+        return self._replace(ids=code.at_index(self.ids, row))
+
+    def at(self, code: Code, row: Value) -> Value:
+        """The address of one row's."""
+        row = row if self.ids is None else code.load_index(self.ids, row)
+        return code.at(self.address, row * self.apart)
 
 
-def packed(W_KN: Tensor) -> Tensor:
-    """Matrices [.., K, N] whose columns are whole panels, as products read them: [.., Q, K, W]."""
-    panels: Tensor = W_KN.unflatten(-1, (-1, panel(W_KN.dtype)))
-    return panels.transpose(-3, -2).contiguous()
+class Left(NamedTuple):
+    """The left side of a product: where it begins, and how far a row's terms and the rows are apart."""
+
+    address: Value
+    rows_apart: Value | int
+    terms_apart: int
 
 
-def grown(x: Tensor, axis: int, n: int, value: float = 0.0) -> Tensor:
-    """Padded along an axis, to n."""
-    missing = n - x.shape[axis]
-    return pad(x, (0, 0) * (x.dim() - 1 - axis) + (0, missing), value=value) if missing else x
-
-
-def start(x_M: Tensor, m: int) -> int:
-    """The address where a run's own begins."""
-    return int(x_M.data_ptr()) + m * x_M.stride(0) * x_M.element_size() if x_M.numel() else 0
-
-
-Begin = Callable[[Value], Value | None]  # where the sums of a row begin: an address; None is 0
-
-
-def add_product(
+def product(
     code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None = None
 ) -> None:
-    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. By default it is added to."""
+    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default."""
     with code.loop(N // code.panel) as q:
         column, W_q = q * code.panel, code.at(W, q * K * code.panel)
+        own = begin and begin._replace(address=code.at(begin.address, column))
 
         def some(
-            first: Value, count: int, fetch: Value | None = None, column: Value = column, W_q: Value = W_q
+            count: int,
+            first: Value,
+            fetch: Value | None = None,
+            column: Value = column,
+            W_q: Value = W_q,
+            own: Begin | None = own,
         ) -> None:
-            rows = [first + n for n in range(count)]
-            places = [code.at(out, row * N + column) for row in rows]
-            begins = [code.at(at, column) if (at := begin(row)) else None for row in rows] if begin else places
-            _tile(code, places, begins, [code.at(x, row * K) for row in rows], 1, W_q, K, fetch)
+            out_rows, x_rows = code.at(out, first * N + column), Left(code.at(x, first * K), K, 1)
+            _tile(code, count, out_rows, N, own and own.from_row(code, first), x_rows, W_q, K, fetch)
 
         # While the first tiles are multiplied, the next panel comes nearer, a quarter with each.
         fetching = (rows // ROWS).at_most_number(4)
         with code.loop(fetching) as n:
-            some(n * ROWS, ROWS, code.at(W_q, (K + n * (K // 4)) * code.panel))
+            some(ROWS, n * ROWS, code.at(W_q, (K + n * (K // 4)) * code.panel))
         with code.loop(rows // ROWS - fetching) as n:
-            some((fetching + n) * ROWS, ROWS)
-        whole = rows - rows % ROWS
+            some(ROWS, (fetching + n) * ROWS)
         with code.loop((rows % ROWS) // 4):
-            some(whole, 4)
-        whole = rows - rows % 4
+            some(4, rows - rows % ROWS)
         with code.loop(rows % 4) as n:
-            some(whole + n, 1)
+            some(1, rows - rows % 4 + n)
 
 
 class Terms(NamedTuple):
@@ -101,92 +108,141 @@ def add_transposed_product(
     Both are copied first, a few panels of x and then each of y, so that they lie as they are read: rows that are a
     power of two apart would drive each other out of the cache.
     """
-    x_copied, y_copied = (code.scratch(BLOCK * n * code.panel) for n in (GROUP, 1))
+    x_copied, y_copied = (code.scratch(BLOCK * n) for n in (GROUP * code.lanes, code.panel))
     R = terms.rows * terms.steps
-    height = min(ROWS, code.panel)  # of a tile
-    tall = max(height, code.lanes)
-
-    def group(k: Value, panels: int) -> None:
-        vectors = range(panels * VECTORS)
-        _copy(code, code.at(x, k), K, terms, [code.at(x_copied, R * (v * code.lanes)) for v in vectors], 1)
+    height = min(ROWS, code.lanes)  # of a tile
+    whole = K // code.lanes
+    with code.loop((whole + (GROUP - 1)) // GROUP) as n:
+        k, vectors = n * (GROUP * code.lanes), (whole - n * GROUP).at_most_number(GROUP)
+        _copy(code, x_copied, R * code.lanes, code.lanes, code.at(x, k), K, terms, vectors)
         with code.loop(columns // code.panel) as q:
             column = first + q * code.panel
-            _copy(
-                code, code.at(y, column), N, terms, [code.at(y_copied, v * code.lanes) for v in range(VECTORS)], VECTORS
-            )
-            with code.loop(panels * code.panel // tall) as n:
-                begin = code.at(x_copied, R * tall * n)
-                for row in range(0, tall, height):
-                    own = [divmod(row + above, code.lanes) for above in range(height)]
-                    x_rows = [code.at(begin, R * (vector * code.lanes) + lane) for vector, lane in own]
-                    places = [code.at(out, (k + n * tall + row + above) * N + column) for above in range(height)]
+            _copy(code, y_copied, code.lanes, code.panel, code.at(y, column), N, terms, code.number(VECTORS))
+            with code.loop(vectors) as v:
+                for row in range(0, code.lanes, height):
+                    x_rows = Left(code.at(x_copied, R * code.lanes * v + row), 1, code.lanes)
+                    place = code.at(out, (k + v * code.lanes + row) * N + column)
                     # The next tile's sums come nearer while this one's are added up.
-                    for place in places:
-                        for v in range(VECTORS):
-                            code.fetch(code.at(place, N * height + v * code.lanes))
-                    _tile(code, places, places, x_rows, code.lanes, y_copied, R)
-
-    with code.loop(K // (GROUP * code.panel)) as n:
-        group(n * (GROUP * code.panel), GROUP)
-    with code.loop(K % (GROUP * code.panel) // code.panel) as n:
-        group(K - K % (GROUP * code.panel) + n * code.panel, 1)
+                    for below, part in itertools.product(range(height, 2 * height), range(VECTORS)):
+                        code.fetch(code.at(place, N * below + part * code.lanes))
+                    _tile(code, height, place, N, Begin(place, N), x_rows, y_copied, R)
 
 
-def _copy(code: Code, x: Value, N: Value, terms: Terms, out: Sequence[Value], vectors: int) -> None:
-    """A vector of each row to each place, and the next row's so many vectors on."""
+def _copy(
+    code: Code,
+    out: Value,
+    vectors_apart: Value | int,
+    rows_apart: int,
+    x: Value,
+    N: Value,
+    terms: Terms,
+    vectors: Value,
+) -> None:
+    """So many vectors of each row, arranged anew."""
     with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
-        row, n = code.at(x, (s * terms.apart + r) * N), (s * terms.rows + r) * (vectors * code.lanes)
-        for v, place in enumerate(out):
-            code.store(code.load(code.at(row, v * code.lanes)), code.at(place, n))
+        row, goal = code.at(x, (s * terms.apart + r) * N), code.at(out, (s * terms.rows + r) * rows_apart)
+        with code.loop(vectors) as v:
+            code.store(code.load(code.at(row, v * code.lanes)), code.at(goal, v * vectors_apart))
 
 
 def _tile(
     code: Code,
-    out: Sequence[Value],  # rows of one panel
-    begins: Sequence[Value | None],  # where the sums of each begin
-    x_rows: Sequence[Value],  # where each begins
-    apart: int,  # from one term to the next
+    count: int,
+    out: Value,
+    apart: Value,  # its rows
+    begin: Begin | None,
+    x: Left,
     W: Value,
     K: Value,
     fetch: Value | None = None,
 ) -> None:
-    """A few rows of one panel, their sums in registers."""
-    places = [[code.at(row, v * code.lanes) for v in range(VECTORS)] for row in out]
-    sums = []
-    for begin in begins:
-        vectors = [code.load(code.at(begin, v * code.lanes)) if begin else code.constant(0.0) for v in range(VECTORS)]
+    """A few rows of one panel. A function of its own: amid other code LLVM would keep sums or addresses in memory."""
+    optional = [begin and begin.address, begin and begin.apart, begin and begin.ids, fetch]
+    stride = x.rows_apart if isinstance(x.rows_apart, Value) else None
+    given = [value is not None for value in (*optional, stride)]
+
+    def write(code: Code, out: Value, apart: Value, x_at: Value, W: Value, K: Value, *rest: Value) -> None:
+        values = iter(rest)
+        start, between, ids, fetch, own = (next(values) if here else None for here in given)
+        rows_apart = own if own is not None else x.rows_apart
+        begun = Begin(start, between, ids) if start is not None and between is not None else None
+        _sums(code, count, out, apart, begun, x._replace(address=x_at, rows_apart=rows_apart), W, K, fetch)
+
+    name = f"tile_of_{count}_" + "".join("01"[here] for here in given) + f"_{x.terms_apart}"
+    present = [value for value in (*optional, stride) if value is not None]
+    code.call(name, write, out, apart, x.address, W, K, *present)
+
+
+def _sums(
+    code: Code,
+    count: int,
+    out: Value,
+    apart: Value,
+    begin: Begin | None,
+    x: Left,
+    W: Value,
+    K: Value,
+    fetch: Value | None,
+) -> None:
+    """What a tile is: its sums stay in registers."""
+    numbers = [code.number(row) for row in range(count)]
+    zero, sums = code.constant(0.0), []
+    for row in numbers:
+        own = begin and begin.at(code, row)
+        vectors = [code.load(code.at(own, v * code.lanes)) if own else zero for v in range(VECTORS)]
         sums.append([Variable(code, vector) for vector in vectors])
-    with code.loop(K) as k:
-        if fetch is not None:
-            code.fetch(code.at(fetch, k * (code.panel // 4)))
+    x_rows = [code.at(x.address, row * x.rows_apart) for row in numbers]
+
+    def term(k: Value) -> None:
         columns = [code.load(code.at(W, k * code.panel + v * code.lanes)) for v in range(VECTORS)]
         for x_row, row in zip(x_rows, sums, strict=True):
-            factor = code.load_spread(code.at(x_row, k * apart))
+            factor = code.load_spread(code.at(x_row, k * x.terms_apart))
             for sum_, column in zip(row, columns, strict=True):
                 sum_.set(code.fma(factor, column, sum_.get()))
-    for places_row, row in zip(places, sums, strict=True):
-        for place, sum_ in zip(places_row, row, strict=True):
-            code.store(sum_.get(), place)
+        code.pause()  # or all terms of a turn would be read at once, and there are not so many registers
+
+    with code.loop(K // UNROLLED) as n:
+        if fetch is not None:
+            code.fetch(code.at(fetch, n * (UNROLLED * code.panel // 4)))
+        for k in range(UNROLLED):
+            term(n * UNROLLED + k)
+    with code.loop(K % UNROLLED) as n:
+        term(K - K % UNROLLED + n)
+    for row, own_sums in zip(numbers, sums, strict=True):
+        for v, sum_ in enumerate(own_sums):
+            code.store(sum_.get(), code.at(out, row * apart + v * code.lanes))
 
 
-def _power(code: Code, x: Value) -> tuple[Value, Value]:
-    """eˣ as s·(1 + p), s a power of two: (s, p)."""
+@cache
+def _polynomial(terms: int) -> tuple[float, ...]:
+    """(eʳ − 1) / r for |r| ≤ ln 2 / 2, by Chebyshev's points: as exact as Taylor's with two terms more."""
+    bound = math.log(2) / 2
+
+    def quotient(r: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.divide(np.expm1(r), r, out=np.ones_like(r), where=r != 0)
+
+    found = Chebyshev.interpolate(quotient, terms - 1, domain=(-bound, bound))
+    return tuple(float(c) for c in found.convert(kind=Polynomial).coef)
+
+
+def _power(code: Code, x: Value, factor: int = 1) -> tuple[Value, Value]:
+    """e to so many times x as s·(1 + p), s a power of two: (s, p). The factor costs nothing: it is in the constants."""
     mantissa, bias = (23, 127) if code.bits == 32 else (52, 1023)
-    # To add and subtract 1.5·2^mantissa rounds to a whole number, which then stands in the sum's low bits.
-    large = code.constant(1.5 * 2.0**mantissa)
-    rounding = code.fma(x, code.constant(LOG2_E), large)
+    # To add and subtract 1.5·2^mantissa rounds to a whole number, which then stands in the sum's low bits, and with the
+    # bias of an exponent in it they are s, but for their place.
+    large = code.constant(1.5 * 2.0**mantissa + bias)
+    rounding = code.fma(x, code.constant(factor * LOG2_E), large)
     whole = rounding - large
     # ln 2 in two pieces, the first so short that its multiples are exact.
     digits = 2.0 ** (12 if code.bits == 32 else 32)
     short = math.floor(math.log(2) * digits) / digits
-    rest = code.fma(whole, code.constant(-short), x)
-    rest = code.fma(whole, code.constant(-(math.log(2) - short)), rest)
-    degree = 7 if code.bits == 32 else 13
-    p = code.constant(1 / math.factorial(degree))
-    for n in range(degree - 1, 0, -1):
-        p = code.fma(p, rest, code.constant(1 / math.factorial(n)))
-    exponent = code.shifted(code.bits_of(rounding) + bias, mantissa)
-    return code.from_bits(exponent), p * rest
+    rest = code.fma(whole, code.constant(-short / factor), x)
+    rest = code.fma(whole, code.constant(-(math.log(2) - short) / factor), rest)
+    *lower, highest = (c * factor ** (n + 1) for n, c in enumerate(_polynomial(6 if code.bits == 32 else 12)))
+    p = code.constant(highest)
+    for c in reversed(lower):
+        p = code.fma(p, rest, code.constant(c))
+    return code.from_bits(code.shifted(code.bits_of(rounding), mantissa)), p * rest
 
 
 def exp(code: Code, x: Value) -> Value:
@@ -202,15 +258,15 @@ Fraction = tuple[Value, Value]  # numerator and denominator; the denominator is 
 def sigmoid(code: Code, x: Value) -> Fraction:
     """1 / (1 + e⁻ˣ). Beyond bounds where it is 0 but for 10⁻¹², e⁻ˣ grows no further: see `quotients`."""
     most = code.constant(28.0 if code.bits == 32 else 230.0)
-    one, minus = code.constant(1.0), code.constant(0.0) - x
-    s, p = _power(code, minus.at_most(most).at_least(code.constant(0.0) - most))
+    one = code.constant(1.0)
+    s, p = _power(code, x.at_most(most).at_least(code.constant(0.0) - most), -1)
     return one, one + code.fma(s, p, s)
 
 
 def tanh(code: Code, x: Value) -> Fraction:
     """(e²ˣ − 1) / (e²ˣ + 1); the numerator as s·p + (s − 1), which is exact for small x, where s is 1."""
-    most = code.constant(20.0 if code.bits == 32 else 40.0)
-    s, p = _power(code, (x + x).at_most(most).at_least(code.constant(0.0) - most))
+    most = code.constant(10.0 if code.bits == 32 else 20.0)
+    s, p = _power(code, x.at_most(most).at_least(code.constant(0.0) - most), 2)
     numerator = code.fma(s, p, s - 1.0)
     return numerator, numerator + 2.0
 

@@ -21,6 +21,8 @@ from unroll.corpus import Corpus, Split
 from unroll.errors import CorpusError
 from unroll.experiment import Experiment
 
+AHEAD = 64  # batches whose places are worked out at once
+
 
 class Batch(NamedTuple):
     """What one training step reads."""
@@ -103,10 +105,14 @@ class Batches:
         self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
         self._text, bases = _text(corpora, device)
         self._places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
+        self._ahead: tuple[range, Tensor, Tensor] | None = None
 
     def __getitem__(self, number: int) -> Batch:
-        starts_nMB, resets_nMB = self.stretch(number, 1)
-        return self.gather(torch.tensor(number, device=self._text.device), starts_nMB[0], resets_nMB[0])
+        if self._ahead is None or number not in self._ahead[0]:
+            self._ahead = range(number, number + AHEAD), *self.stretch(number, AHEAD)
+        numbers, starts_nMB, resets_nMB = self._ahead
+        n = number - numbers.start
+        return self.gather(torch.tensor(number, device=self._text.device), starts_nMB[n], resets_nMB[n])
 
     def stretch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         """Where the windows of the next batches start, and which rows are reset before each."""

@@ -1,28 +1,33 @@
 """From the top layer's h to the negative log-likelihood of each target, and back, compiled for this CPU.
 
-As `head.py`, but a thread takes all its rows through all layers in one call: see `head_code.py`.
+As `head.py`, but a thread takes all its rows through all layers in one call (see `head_code.py`), and with dropout.
 
 Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H hidden, D dense, V vocabulary.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import parts
-from unroll.arithmetic import grown, packed, padded, start
-from unroll.spare import Spare
-
-_spare = Spare()
+from unroll.compiled_dropout import Dropout
+from unroll.panels import grown, packed, padded, start
+from unroll.spare import take
 
 
 def nll(
-    h_MNH: Tensor, dense_W: Tensor, dense_b: Tensor, out_W: Tensor, out_b: Tensor, targets_MN: Tensor, leak: float
+    h_MNH: Tensor,
+    dense_W: Tensor,
+    dense_b: Tensor,
+    out_W: Tensor,
+    out_b: Tensor,
+    targets_MN: Tensor,
+    leak: float,
+    dropout: Dropout | None = None,
 ) -> Tensor:
     """−log softmax at each target: [M, N]. A symbol whose bias is −inf cannot be predicted and gets no gradient."""
     sizes = [padded(n, h_MNH.dtype) for n in (h_MNH.shape[2], *out_W.shape[1:])]
@@ -34,8 +39,20 @@ def nll(
         grown(grown(out_W, 1, D), 2, V),
         grown(out_b, 1, V, -torch.inf),
     )
-    found: Tensor = _Nll.apply(leak, *whole, targets_MN)
+    dropping = None
+    if dropout:
+        of_h = dropout.factors("dropout.dense", *h_MNH.shape[1:])
+        of_x = dropout.factors("dropout.out", h_MNH.shape[1], dense_b.shape[1])
+        dropping = _Dropping(grown(of_h, 2, H), grown(of_x, 2, D))
+    found: Tensor = _Nll.apply(leak, dropping, *whole, targets_MN)
     return found
+
+
+class _Dropping(NamedTuple):
+    """A batch's dropout: what h and the dense activations are multiplied by."""
+
+    of_h: Tensor
+    of_x: Tensor
 
 
 class _Nll(torch.autograd.Function):
@@ -45,6 +62,7 @@ class _Nll(torch.autograd.Function):
     def forward(
         ctx: Any,
         leak: float,
+        dropping: _Dropping | None,
         h_MNH: Tensor,
         dense_W: Tensor,
         dense_b: Tensor,
@@ -57,18 +75,22 @@ class _Nll(torch.autograd.Function):
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
         h_MNH, targets_MN = h_MNH.contiguous(), targets_MN.contiguous()
-        x_MND, p_MNV = (_spare.take((M, N, n), h_MNH.dtype) for n in (D, V))
+        factors = h_MNH.new_empty(M, 0)
+        if dropping:
+            factors = dropping.of_x
+            h_MNH = torch.mul(h_MNH, dropping.of_h, out=take((M, N, H), h_MNH.dtype))
+        x_MND, p_MNV = (take((M, N, n), h_MNH.dtype) for n in (D, V))
         shift_MN, total_MN, chosen_MN = (h_MNH.new_empty(M, N) for _ in range(3))
         own = (h_MNH, packed(dense_W), dense_b.contiguous(), packed(out_W), out_b.contiguous())
         results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
-        step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak), _rows(N)
+        step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping)), _rows(N)
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
-            step(*(start(a, m) for a in (*own, *results, targets_MN)), first, stop - first, H, D, V)
+            step(*(start(a, m) for a in (*own, *results, targets_MN, factors)), first, stop - first, H, D, V)
 
         parts.each_of(M, len(rows), some)
-        ctx.held, ctx.leak = (x_MND, p_MNV), leak
+        ctx.held, ctx.leak, ctx.dropping = (x_MND, p_MNV, factors), leak, dropping
         ctx.save_for_backward(h_MNH, dense_W, out_W, targets_MN)
         return total_MN.log_().add_(shift_MN).sub_(chosen_MN)
 
@@ -78,38 +100,30 @@ class _Nll(torch.autograd.Function):
         from unroll.head_code import BACK, backward_for
 
         h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
-        (x_MND, p_MNV), ctx.held = ctx.held, ()  # the gradients take the place of what was held
+        (x_MND, p_MNV, factors), ctx.held = ctx.held, ()  # the gradients take the place of what was held
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
         rows = _rows(N)
         P = len(rows)
-        d_h = torch.empty_like(h_MNH)
+        d_h = take((M, N, H), h_MNH.dtype)
         # Each part adds up its own share of the weights' gradients.
-        shares = [h_MNH.new_zeros(M, P, *n) for n in ((H, D), (D,), (D, V), (V,))]
-        scratch_MPRD = h_MNH.new_empty(M, P, BACK, D)
-        own = (h_MNH, packed(dense_W.transpose(1, 2)), packed(out_W.transpose(1, 2)))
-        held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN)
-        step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak)
+        shares = [take((P, M, *n), h_MNH.dtype) for n in ((H, D), (D,), (D, V), (V,))]
+        scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
+        own = (h_MNH, packed(dense_W, transposed=True), packed(out_W, transposed=True))
+        held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN, factors)
+        step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak, bool(ctx.dropping))
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
-            of_part = (start(a[m], part) for a in shares)
-            step(
-                *(start(a, m) for a in (*own, *held)),
-                start(scratch_MPRD[m], part),
-                start(d_h, m),
-                *of_part,
-                first,
-                stop - first,
-                H,
-                D,
-                V,
-            )
+            of_part = (start(a[part], m) for a in shares)
+            scratch = start(scratch_PMRD[part], m)
+            step(*(start(a, m) for a in (*own, *held)), scratch, start(d_h, m), *of_part, first, stop - first, H, D, V)
 
         parts.each_of(M, P, some)
-        _spare.give(x_MND, p_MNV)
-        d_W, d_b, d_O, d_o = (reduce(torch.add, share.unbind(1)) for share in shares)
-        return None, d_h, d_W, d_b, d_O, d_o, None
+        if ctx.dropping:
+            d_h.mul_(ctx.dropping.of_h)
+        d_W, d_b, d_O, d_o = (parts.total(share) for share in shares)
+        return None, None, d_h, d_W, d_b, d_O, d_o, None
 
 
 def _rows(N: int) -> list[slice]:

@@ -18,13 +18,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import parts
-from unroll.spare import Spare
+from unroll.spare import take
 
 LEAK = 0.01
 ROWS = 160  # of a chunk, so that its dense activations (0.7 MB at D = 1024) and its weights share a core's cache
-
-
-_spare = Spare()
 
 
 def nll(h_MNH: Tensor, dense_W: Tensor, dense_b: Tensor, out_W: Tensor, out_b: Tensor, targets_MN: Tensor) -> Tensor:
@@ -90,8 +87,6 @@ class _Nll(torch.autograd.Function):
                 begun = 1.0
 
         parts.each_of(M, P, some)
-        for own in (chunk for run in held for part in run for chunk in part):
-            _spare.give(*own)
         found = (x[:, 0] if P == 1 else x.sum(1) for x in (d_W_MPHD, d_dense_b_MPD, d_O_MPDV, d_out_b_MPV))
         return d_h, *found, None
 
@@ -100,7 +95,7 @@ def _take(chunks: list[slice], dense_W: Tensor, out_W: Tensor) -> list[tuple[Ten
     """Room for the dense activations and the log-probabilities of some chunks."""
     columns = dense_W.shape[2], out_W.shape[2]
     sizes = [own.stop - own.start for own in chunks]
-    return [(_spare.take((n, columns[0]), dense_W.dtype), _spare.take((n, columns[1]), dense_W.dtype)) for n in sizes]
+    return [(take((n, columns[0]), dense_W.dtype), take((n, columns[1]), dense_W.dtype)) for n in sizes]
 
 
 def _chunks(N: int) -> list[list[slice]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import Terms, add_product, add_transposed_product, exp
+from unroll.arithmetic import Begin, Terms, add_transposed_product, clear, exp, product
 from unroll.machine_code import Code, Value, Variable, make
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
@@ -35,6 +35,7 @@ def forward(
     total: Value,  # [N]: the sum of e to the logits less the largest
     chosen: Value,  # [N]: the logit of the target
     targets: Value,  # [N]
+    factors: Value,  # [N, D]: dropout's, where it `drops`
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -42,12 +43,13 @@ def forward(
     V: Value,
     *,
     leak: float,
+    drops: bool,
 ) -> None:
     """Some rows through all layers, a chunk at a time."""
 
     def chunk(row: Value, R: Value) -> None:
         p_R = code.at(p, row * V)
-        logits(code, h, W, b, O, o, x, p, row, R, H, D, V, leak=leak)
+        logits(code, h, W, b, O, o, x, p, row, R, H, D, V, leak=leak, factors=factors if drops else None)
         with code.loop(R) as r:
             n, own = row + r, code.at(p_R, r * V)
             code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
@@ -72,15 +74,19 @@ def logits(
     V: Value,
     *,
     leak: float,
+    factors: Value | None = None,  # [N, D]: dropout's
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
-    add_product(code, x_R, code.at(h, first * H), W, rows, H, D, lambda _row: b)
+    product(code, x_R, code.at(h, first * H), W, rows, H, D, Begin(b, code.number(0)))
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
-        code.store(value.where_below(value, code.constant(0.0), value * leak), place)
-    add_product(code, out_R, x_R, O, rows, D, V, lambda _row: o)
+        value = value.where_below(value, code.constant(0.0), value * leak)
+        if factors is not None:
+            value = value * code.load(code.at(factors, first * D + v * code.lanes))
+        code.store(value, place)
+    product(code, out_R, x_R, O, rows, D, V, Begin(o, code.number(0)))
 
 
 def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
@@ -114,9 +120,10 @@ def backward(
     p: Value,  # [N, V]: the gradients of the logits take their place
     d_nll: Value,  # [N]
     targets: Value,  # [N]
+    factors: Value,  # [N, D]: dropout's, where it `drops`
     d_x: Value,  # [BACK, D]: scratch
     d_h: Value,  # [N, H]
-    d_W: Value,  # [H, D]: is added to, as are all that follow
+    d_W: Value,  # [H, D]
     d_b: Value,
     d_O: Value,  # [D, V]
     d_o: Value,
@@ -127,9 +134,12 @@ def backward(
     V: Value,
     *,
     leak: float,
+    drops: bool,
 ) -> None:
     """Some rows back through all layers, a chunk at a time."""
     none = code.number(0)
+    for sums, elements in ((d_W, H * D), (d_b, D), (d_O, D * V), (d_o, V)):
+        clear(code, sums, elements)
 
     def chunk(row: Value, R: Value) -> None:
         h_R, x_R, p_R, d_h_R = (code.at(a, row * n) for a, n in ((h, H), (x, D), (p, V), (d_h, H)))
@@ -145,15 +155,17 @@ def backward(
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
         terms = Terms(R, code.number(1), R)
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
-        add_product(code, d_x, p_R, O, R, V, D, lambda _row: None)
+        product(code, d_x, p_R, O, R, V, D)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
+            if drops:
+                value = value * code.load(code.at(factors, (row + r) * D + j))
             value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)
             code.store(value, place)
             code.store(code.load(total) + value, total)
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
-        add_product(code, d_h_R, d_x, W, R, D, H, lambda _row: None)
+        product(code, d_h_R, d_x, W, R, D, H)
 
     _chunks(code, first, rows, BACK, chunk)
 
@@ -165,15 +177,15 @@ def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:
 
 
 @cache
-def forward_for(bits: int, leak: float) -> Callable[..., None]:
+def forward_for(bits: int, leak: float, drops: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaaaaannnnn", leak=leak)
+    return make(forward, bits, "aaaaaaaaaaaannnnn", leak=leak, drops=drops)
 
 
 @cache
-def backward_for(bits: int, leak: float) -> Callable[..., None]:
+def backward_for(bits: int, leak: float, drops: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaannnnn", leak=leak)
+    return make(backward, bits, "aaaaaaaaaaaaaannnnn", leak=leak, drops=drops)
 
 
 @cache

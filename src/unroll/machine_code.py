@@ -101,15 +101,19 @@ class Variable:
 class Code:
     """The code of one function, while it is being written. Elements are float32 or float64 (`bits`)."""
 
-    def __init__(self, bits: int, builder: Any) -> None:
+    def __init__(self, bits: int, builder: Any, vectors: int = 1) -> None:
         from llvmlite import ir
 
         self._ir, self.bits, self.builder = ir, bits, builder
-        self.lanes = vector_bytes() * 8 // bits
-        self.panel = VECTORS * self.lanes
+        self.lanes = vectors * vector_bytes() * 8 // bits
+        self.panel = VECTORS * self.lanes // vectors
         self.element = ir.FloatType() if bits == 32 else ir.DoubleType()
         self.vector = ir.VectorType(self.element, self.lanes)
         self.integers = ir.VectorType(ir.IntType(bits), self.lanes)
+
+    def wide(self) -> Code:
+        """The same, where a vector is a panel wide: each operation is two, and neither waits for the other."""
+        return Code(self.bits, self.builder, VECTORS)
 
     def like(self, other: Value, value: Value | float) -> Value:
         """A Python number as a constant of another value's type."""
@@ -163,10 +167,13 @@ class Code:
         """Put a vector there."""
         self.builder.store(value.it, address.it, align=self.bits // 8)
 
+    def at_index(self, address: Value, place: Value) -> Value:
+        """The address so many whole numbers further on."""
+        return Value(self, self.builder.gep(address.it, [place.it], source_etype=self._ir.IntType(64)))
+
     def load_index(self, address: Value, place: Value) -> Value:
         """An element of an array of whole numbers."""
-        whole = self._ir.IntType(64)
-        return Value(self, self.builder.load(self.builder.gep(address.it, [place.it], source_etype=whole), typ=whole))
+        return Value(self, self.builder.load(self.at_index(address, place).it, typ=self._ir.IntType(64)))
 
     def spread(self, element: Value) -> Value:
         """One number in every place of a vector."""
@@ -202,6 +209,23 @@ class Code:
         function = module.globals.get("llvm.prefetch.p0") or self._ir.Function(module, kind, "llvm.prefetch.p0")
         reads, near, data = (self._ir.Constant(small, n) for n in (0, 2, 1))
         self.builder.call(function, [address.it, reads, near, data])
+
+    def pause(self) -> None:
+        """What is read from memory after this is read after this; itself it is nothing."""
+        kind = self._ir.FunctionType(self._ir.VoidType(), [])
+        self.builder.call(self._ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
+
+    def call(self, name: str, write: Write, *arguments: Value) -> None:
+        """Call a function of its own, which `write(code, *arguments)` writes the first time: it has all registers."""
+        module = self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            kind = self._ir.FunctionType(self._ir.VoidType(), [argument.it.type for argument in arguments])
+            function = self._ir.Function(module, kind, name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            _write(function, self.bits, write)
+        self.builder.call(function, [argument.it for argument in arguments])
 
     def total(self, value: Value) -> Value:
         """The sum over a vector's places, from the first to the last."""
@@ -257,17 +281,13 @@ def make(write: Write, bits: int, arguments: str, **settings: Any) -> Callable[.
     module = ir.Module(write.__name__)
     kind = ir.FunctionType(ir.VoidType(), [kinds[letter][0] for letter in arguments])
     function = ir.Function(module, kind, write.__name__)
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    code = Code(bits, builder)
-    # The entry block holds nothing but the variables' places, so that loops never make them anew.
-    begin = builder.append_basic_block("begin")
-    builder.branch(begin)
-    builder.position_at_end(begin)
     machine, features = _machine()
-    with _tiny_is_0(builder) if machine.triple.startswith("x86_64") else nullcontext():
-        write(code, *(Value(code, argument) for argument in function.args), **settings)
-    builder.ret_void()
 
+    def whole(code: Code, *values: Value) -> None:
+        with _tiny_is_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext():
+            write(code, *values, **settings)
+
+    _write(function, bits, whole)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     parsed = binding.parse_assembly(str(module))
     tuning = binding.create_pipeline_tuning_options(speed_level=2)
@@ -283,6 +303,20 @@ def make(write: Write, bits: int, arguments: str, **settings: Any) -> Callable[.
     call.engine = engine  # the code lives as long as it can be called
     made: Callable[..., None] = call
     return made
+
+
+def _write(function: Any, bits: int, write: Write) -> None:
+    """The whole of a function."""
+    from llvmlite import ir
+
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    code = Code(bits, builder)
+    # The entry block holds nothing but the variables' places, so that loops never make them anew.
+    begin = builder.append_basic_block("begin")
+    builder.branch(begin)
+    builder.position_at_end(begin)
+    write(code, *(Value(code, argument) for argument in function.args))
+    builder.ret_void()
 
 
 @contextmanager

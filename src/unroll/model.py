@@ -15,7 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import cells, compiled_head, cuda_dropout, cuda_head, head, kernels, precisions, randomness
+from unroll import (
+    cells,
+    compiled_dropout,
+    compiled_head,
+    cuda_dropout,
+    cuda_head,
+    head,
+    kernels,
+    precisions,
+    randomness,
+)
 from unroll.batches import Batch
 from unroll.experiment import Experiment
 from unroll.initialisation import initial_parameters, parameter_shapes
@@ -108,14 +118,13 @@ class Model:
     def nll(self, batch: Batch, carried: States) -> tuple[Tensor, States]:
         """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
         first = self._first(batch, carried)
-        h_MTBH, after = self._kernel.run(self.network, batch.inputs_MTB, first, self._at_M)
+        K = batch.targets_MKB.shape[1]
+        h_MKBH, after = kernels.run_last(self._kernel, self.network, batch.inputs_MTB, first, self._at_M, K)
         if batch.gap_MTB is not None:
             # k1 > k2: the tokens between the windows are read, not trained on, so that the state stays right.
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        K, T = batch.targets_MKB.shape[1], h_MTBH.shape[1]
-        h_MKBH = h_MTBH if K == T else h_MTBH[:, -K:]  # a slice's gradient would be a copy
         nll_MKB = self._scored(h_MKBH, batch.targets_MKB, batch.number)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
@@ -128,9 +137,11 @@ class Model:
         if self.device.type == "cuda" and self.dtype == torch.float32:
             dropout = cuda_dropout.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
             return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
+        if self.device.type == "cpu" and self.kernel_name == "compiled":
+            seeds = [randomness.seed_words(e.seed) for e in self.experiments]
+            drops = compiled_dropout.Dropout(self._dropout_M, seeds, int(number)) if self._drops else None
+            return compiled_head.nll(*own, head.LEAK, drops).view_as(targets_MKB)
         if self.device.type == "cpu" and not self._drops:
-            if self.kernel_name == "compiled":
-                return compiled_head.nll(*own, head.LEAK).view_as(targets_MKB)
             return head.nll(*own).view_as(targets_MKB)
         logits_MKBV = self.head(h_MKBH, number)
         return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)

@@ -18,6 +18,9 @@ from itertools import pairwise
 from queue import SimpleQueue
 
 import torch
+from torch import Tensor
+
+ALONE = 1 << 17  # elements that one thread has added up before another is awake
 
 Work = Callable[[int], None]
 
@@ -82,6 +85,20 @@ def each_of(M: int, parts: int, work: Callable[[int, int], None]) -> None:
             work(*task)
 
     each(threads, some)
+
+
+def total(shares_P: Tensor) -> Tensor:
+    """The sum of what each part has added up, in the place of the first."""
+    flat = shares_P.flatten(1)
+    stretches = divided(flat.shape[1], count() if flat.shape[1] > ALONE else 1)
+
+    def some(part: int) -> None:
+        for other in flat[1:]:
+            flat[0, stretches[part]] += other[stretches[part]]
+
+    if len(flat) > 1:
+        each(len(stretches), some)
+    return shares_P[0]
 
 
 def divided(n: int, parts: int) -> list[slice]:

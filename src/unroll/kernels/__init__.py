@@ -3,7 +3,8 @@
     supports(network, device)                 None, or the reason in words why not
     run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
 
-and, where `auto` may choose it, RANK: of the kernels that can run a network, the one of the highest rank does.
+and, where `auto` may choose it, RANK: of the kernels that can run a network, the one of the highest rank does. One that
+need not take a gradient for every step's h also has its own `run_last`.
 
 `reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
 and into `first`; the states after step at_M are values, without a gradient.
@@ -82,6 +83,16 @@ def products_by_torch(network: Network) -> str | None:
     if network.precision == "bfloat16":
         return "it does not round what it multiplies to bfloat16"
     return None
+
+
+def run_last(
+    kernel: Kernel, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
+) -> tuple[Tensor, States]:
+    """As `run`, but the h of the last K steps alone. The gradient of a slice would be a copy, most of it zeros."""
+    if own := getattr(kernel, "run_last", None):
+        return cast(tuple[Tensor, States], own(network, ids_MTB, first, at_M, K))
+    h_MTBH, after = kernel.run(network, ids_MTB, first, at_M)
+    return h_MTBH if h_MTBH.shape[1] == K else h_MTBH[:, -K:], after
 
 
 def embed(W_x: Tensor, ids: Tensor) -> Tensor:

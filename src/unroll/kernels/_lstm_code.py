@@ -13,8 +13,9 @@ from functools import cache
 
 from torch import Tensor
 
-from unroll.arithmetic import BLOCK, Terms, add_product, add_transposed_product, grown, quotients, sigmoid, tanh
+from unroll.arithmetic import BLOCK, Begin, Terms, add_transposed_product, clear, product, quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable, make
+from unroll.panels import grown
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f
@@ -42,30 +43,26 @@ def forward(
     looks: bool,
 ) -> None:
     """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
-    G = H * 4
+    G, wide = H * 4, code.wide()
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
-
-        def begin(row: Value, before: Value = before) -> Value:
-            return code.at(brought, code.load_index(x, before + row) * G) if looks else brought
-
         h_rows = code.at(h, before * H)
         if looks:
-            add_product(code, sums, h_rows, W, rows, H, G, begin)
+            product(code, sums, h_rows, W, rows, H, G, Begin(brought, G, code.at_index(x, before)))
         else:
-            add_product(code, sums, code.at(x, before * K), W_x, rows, K, G, begin)
-            add_product(code, sums, h_rows, W, rows, H, G)
-        with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-            j, row = v * code.lanes, before + r
+            product(code, sums, code.at(x, before * K), W_x, rows, K, G, Begin(brought, code.number(0)))
+            product(code, sums, h_rows, W, rows, H, G, Begin(sums, G))
+        with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
+            j, row = v * wide.lanes, before + r
             places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
             _step(
-                code,
+                wide,
                 places,
                 code.at(h, (row + B) * H + j),
                 code.at(c, (row + B) * H + j),
                 code.at(t, row * H + j),
-                code.load(code.at(c, row * H + j)),
+                wide.load(code.at(c, row * H + j)),
                 [code.at(w, H * gate + j) for gate in PEEPHOLES],
                 peepholes,
             )
@@ -128,25 +125,26 @@ def backward(
     gates: Value,  # [M, T, B, G]: the gradients of their sums take their place
     c: Value,  # [M, T + 1, B, H]
     t: Value,  # [M, T, B, H]
-    d_out: Value,  # [M, T, B, H]: what arrives at each h from above
+    d_out: Value,  # [M, S, B, H]: what arrives from above at the h of the last S steps
     d_h: Value,  # [M, B, H]: 0; the gradient of the first h, after
     d_c: Value,  # the same
     W: Value,  # [M, G, H]: W_h transposed, packed
     w: Value,  # [M, 3, H]
-    d_w: Value,  # [3, H]: is added to
+    d_w: Value,  # [3, H]
     h: Value,  # [M, T + 1, B, H]
-    d_W: Value,  # [H, G]: is added to
-    x: Value,  # of upper layers [M, T, B, K]
+    d_W: Value,  # [H, G]
+    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
     W_x: Value,  # of upper layers [M, G, K]: transposed, packed
     d_x: Value,  # as x
-    d_W_x: Value,  # [K, G]: is added to
-    d_b: Value,  # [G]: is added to
+    d_W_x: Value,  # [K, G]
+    d_b: Value,  # of upper layers [G]
     first: Value,
     rows: Value,
     T: Value,
+    S: Value,
     B: Value,
     H: Value,
-    K: Value,
+    K: Value,  # of the layer that looks: how many symbols there are
     together: Value,  # steps of a block
     clip: Value,
     *,
@@ -156,40 +154,49 @@ def backward(
 ) -> None:
     """Some rows of a layer back through all time steps; where it `weighs`, with their share of the weights' gradients.
 
-    Those are added up block by block, while the block's rows are in the cache. Of a layer that `looks`, W_x is none of
-    them: see `scatter`.
+    Those are added up block by block, while the block's rows are in the cache.
     """
-    G, bound = H * 4, code.spread(clip)
+    G, wide = H * 4, code.wide()
+    bound = wide.spread(clip)
+    added = [(d_w, H * 3)] + [(d_W, H * G), (d_W_x, K * G)] * weighs + [(d_b, G)] * (not looks)
+    for sums, elements in added:
+        clear(code, sums, elements)
     with code.loop((T + together - 1) // together, backwards=True) as block:
         begin = block * together
         steps = (T - begin).at_most_number(together)
         with code.loop(steps, backwards=True) as n:
             before = (begin + n) * B + first
             sums, d_h_rows = code.at(gates, before * G), code.at(d_h, first * H)
-            with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-                j, row = v * code.lanes, before + r
+            with code.loop((begin + n + S) // T):  # once or not at all
+                _add(code, d_h_rows, code.at(d_out, (before - (T - S) * B) * H), rows * H)
+            with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
+                j, row = v * wide.lanes, before + r
                 seen = code.at(c, (row + B) * H + j) if peepholes == "lasagne" else None
                 _back(
-                    code,
+                    wide,
                     [code.at(sums, r * G + H * gate + j) for gate in GATES],
-                    code.load(code.at(d_h_rows, r * H + j)) + code.load(code.at(d_out, row * H + j)),
+                    wide.load(code.at(d_h_rows, r * H + j)),
                     code.at(d_c, (first + r) * H + j),
-                    code.load(code.at(t, row * H + j)),
-                    code.load(code.at(c, row * H + j)),
+                    wide.load(code.at(t, row * H + j)),
+                    wide.load(code.at(c, row * H + j)),
                     seen,
                     [code.at(w, H * gate + j) for gate in PEEPHOLES],
                     [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
                     bound,
                     peepholes,
                 )
-            add_product(code, d_h_rows, sums, W, rows, G, H, lambda _row: None)
+            product(code, d_h_rows, sums, W, rows, G, H)
             if not looks:
-                add_product(code, code.at(d_x, before * K), sums, W_x, rows, G, K, lambda _row: None)
+                product(code, code.at(d_x, before * K), sums, W_x, rows, G, K)
         row, terms = begin * B + first, Terms(rows, steps, B)
         d_sums = code.at(gates, row * G)
         if weighs:
             _add_weights(code, d_W, code.at(h, row * H), d_sums, terms, H, G, code.number(0), G)
-        if weighs and not looks:
+        if weighs and looks:
+            with code.loop(steps) as s, code.loop(rows) as r:
+                symbol = code.load_index(x, row + s * B + r)
+                _add(code, code.at(d_W_x, symbol * G), code.at(d_sums, (s * B + r) * G), G)
+        elif weighs:
             _add_weights(code, d_W_x, code.at(x, row * K), d_sums, terms, K, G, code.number(0), G)
         if not looks:
             _add_rows(code, d_b, d_sums, terms, G)
@@ -241,11 +248,8 @@ def scatter(
 ) -> None:
     """Each row of gradients to the symbol that was read there: the look-up's way back."""
     with code.loop(N) as n:
-        source = code.at(d_sums, n * G + first)
         goal = code.at(d_table, code.load_index(ids, n) * G + first)
-        with code.loop(columns // code.lanes) as v:
-            place = code.at(goal, v * code.lanes)
-            code.store(code.load(place) + code.load(code.at(source, v * code.lanes)), place)
+        _add(code, goal, code.at(d_sums, n * G + first), columns)
 
 
 def weights(
@@ -271,6 +275,13 @@ def _add_weights(
         row = n * BLOCK
         own = terms._replace(rows=(terms.rows - row).at_most_number(BLOCK))
         add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
+
+
+def _add(code: Code, out: Value, x: Value, elements: Value) -> None:
+    """out += x."""
+    with code.loop(elements // code.lanes) as v:
+        place = code.at(out, v * code.lanes)
+        code.store(code.load(place) + code.load(code.at(x, v * code.lanes)), place)
 
 
 def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value) -> None:
@@ -302,7 +313,7 @@ def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
 @cache
 def backward_for(bits: int, peepholes: str, looks: bool, weighs: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaaaaannnnnnne", peepholes=peepholes, looks=looks, weighs=weighs)
+    return make(backward, bits, "aaaaaaaaaaaaaaaannnnnnnne", peepholes=peepholes, looks=looks, weighs=weighs)
 
 
 @cache

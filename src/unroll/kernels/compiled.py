@@ -14,7 +14,6 @@ V symbols, P parts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import torch
@@ -22,15 +21,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import machine_code, parts
-from unroll.arithmetic import BLOCK, grown, packed, padded, panel, start
+from unroll.arithmetic import BLOCK
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States
-from unroll.spare import Spare
+from unroll.panels import grown, packed, padded, panel, start
+from unroll.spare import take
 
 RANK = 3
 OWN = 16  # rows of a part that are worth a gradient of all recurrent weights of its own
-
-_spare = Spare()
 
 
 def supports(network: Network, device: torch.device) -> str | None:
@@ -44,18 +42,23 @@ def supports(network: Network, device: torch.device) -> str | None:
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
     """All layers over all time steps."""
+    return run_last(network, ids_MTB, first, at_M, ids_MTB.shape[1])
+
+
+def run_last(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int) -> tuple[Tensor, States]:
+    """The same, but of the top layer's h only those of the last K steps, so that nothing arrives at the others."""
     at: list[State] = []
-    x, keep, runs = ids_MTB, torch.is_grad_enabled(), torch.arange(len(at_M))
-    for layer, state in zip(network.layers, first, strict=True):
-        w_c = layer.extra.get("w_c")
-        own = (network.cell.peepholes, network.clip, keep, at_M, x, layer.W_x, layer.W_h, layer.b, w_c, *state)
-        x, c_at = _Layer.apply(*own)
-        at.append((x.detach()[runs, at_M - 1], c_at))
+    x, keep, top = ids_MTB, torch.is_grad_enabled(), len(network.layers) - 1
+    for n, (layer, state) in enumerate(zip(network.layers, first, strict=True)):
+        w_c, wanted = layer.extra.get("w_c"), K if n == top else ids_MTB.shape[1]
+        own = (network.cell.peepholes, network.clip, keep, wanted, at_M, x, layer.W_x, layer.W_h, layer.b, w_c, *state)
+        x, *after = _Layer.apply(*own)
+        at.append(tuple(after))
     return x, tuple(at)
 
 
 class _Layer(torch.autograd.Function):
-    """One layer over time: ids or the h below, parameters, first state in; h after every step, c after step at_M."""
+    """One layer over time: ids or the h below, parameters, first state in; the last h, and h and c after at_M."""
 
     @staticmethod
     def forward(
@@ -63,6 +66,7 @@ class _Layer(torch.autograd.Function):
         peepholes: str,
         clip: float,
         keep: bool,  # what the way back needs
+        wanted: int,  # of how many steps, the last ones, h is
         at_M: Tensor,
         x: Tensor,
         W_x: Tensor,
@@ -71,7 +75,7 @@ class _Layer(torch.autograd.Function):
         w_c: Tensor | None,
         h_first: Tensor,
         c_first: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         from unroll.kernels._lstm_code import columns, forward_for
 
         M, T, B = x.shape[:3]
@@ -81,10 +85,8 @@ class _Layer(torch.autograd.Function):
         looks = not x.is_floating_point()
         W_x, W_h, b = columns(W_x, H), columns(grown(W_h, 1, H), H), columns(b, H)
         w = W_h.new_zeros(M, 3, H) if w_c is None else grown(w_c, 2, H).contiguous()
-        gates_MTBG = _spare.take((M, T, B, G), dtype)
-        t_MTBH = _spare.take((M, T, B, H), dtype)
-        c_all = _spare.take((M, T + 1, B, H), dtype)
-        h_all = W_h.new_empty(M, T + 1, B, H)
+        gates_MTBG, t_MTBH = take((M, T, B, G), dtype), take((M, T, B, H), dtype)
+        h_all, c_all = (take((M, T + 1, B, H), dtype) for _ in range(2))
         h_all[:, 0], c_all[:, 0] = grown(h_first, 2, H), grown(c_first, 2, H)
         if looks:
             K, x, brought, below = 0, x.contiguous(), W_x + b.unsqueeze(1), x.new_empty(0)
@@ -98,20 +100,17 @@ class _Layer(torch.autograd.Function):
             step(*(start(x, m) for x in of_run), rows.start, rows.stop - rows.start, T, B, H, K)
 
         each_part(M, B, 1, some)
-        runs = torch.arange(M)
-        c_at = c_all[runs, at_M][..., :own_H].contiguous()
-        ctx.mark_non_differentiable(c_at)
+        h_at, c_at = (torch.stack([s[m, n, :, :own_H] for m, n in enumerate(at_M.tolist())]) for s in (h_all, c_all))
+        ctx.mark_non_differentiable(h_at, c_at)
         if keep:
             ctx.settings = peepholes, clip, own_H, w_c is not None
             ctx.held = gates_MTBG, t_MTBH, c_all, h_all, w
             ctx.save_for_backward(x, W_x, W_h)
-        else:
-            _spare.give(gates_MTBG, t_MTBH, c_all)
-        return h_all[:, 1:, :, :own_H], c_at
+        return h_all[:, T + 1 - wanted :, :, :own_H], h_at, c_at
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor, _d_c: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_out: Tensor, *_at: Tensor) -> tuple[Tensor | None, ...]:
         from unroll.kernels._lstm_code import backward_for
 
         x, W_x, W_h = ctx.saved_tensors
@@ -119,58 +118,44 @@ class _Layer(torch.autograd.Function):
         gates_MTBG, t_MTBH, c_all, h_all, w = ctx.held
         ctx.held = ()  # the gradients of the sums take the gates' place
         M, T, B, G = gates_MTBG.shape
-        H, bits = G // 4, 8 * gates_MTBG.dtype.itemsize
+        H, dtype = G // 4, gates_MTBG.dtype
         d_out = grown(d_out, 3, H).contiguous()
         d_h, d_c = (W_h.new_zeros(M, B, H) for _ in range(2))
         looks = not x.is_floating_point()
-        K, below = (0, W_x[:, :0]) if looks else (x.shape[3], packed(grown(W_x, 1, x.shape[3]).transpose(1, 2)))
-        d_x = W_x.new_empty(*x.shape[:3], K)
+        if looks:
+            K, below, d_x = W_x.shape[1], x.new_empty(0), x.new_empty(0)
+        else:
+            K = x.shape[3]
+            below, d_x = packed(grown(W_x, 1, K), transposed=True), take(tuple(x.shape), dtype)
         row_parts = _stretches(B, 1)
         P = len(row_parts)
         weighs = B >= P * OWN
         # Each part adds up its own share of the weights' gradients.
-        sizes = ((3, H), (H, G) if weighs else (0,), (K, G) if weighs else (0,), (G,))
-        shares = [W_h.new_zeros(M, P, *size) for size in sizes]
-        of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h.transpose(1, 2)), w)
-        step = backward_for(bits, peepholes, looks, weighs)
+        sizes = ((3, H), (H, G) if weighs else (0,), (K, G) if weighs else (0,), (0,) if looks else (G,))
+        shares = [take((P, M, *size), dtype) for size in sizes]
+        of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, transposed=True), w)
+        step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs)
 
         def some(m: int, rows: slice) -> None:
-            n, (d_w, *own) = rows.stop - rows.start, (start(d[m], row_parts.index(rows)) for d in shares)
-            d_W, d_W_x, d_b = own
-            step(
-                *(start(x, m) for x in of_run),
-                d_w,
-                start(h_all, m),
-                d_W,
-                *(start(x, m) for x in (x, below, d_x)),
-                d_W_x,
-                d_b,
-                rows.start,
-                n,
-                T,
-                B,
-                H,
-                K,
-                max(1, BLOCK // n),
-                clip,
-            )
+            d_w, d_W, d_W_x, d_b = (start(d[row_parts.index(rows)], m) for d in shares)
+            first, n = rows.start, rows.stop - rows.start
+            own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b)
+            sizes = first, n, T, d_out.shape[1], B, H, K
+            step(*(start(x, m) for x in of_run), d_w, *own, *sizes, max(1, BLOCK // n), clip)
 
         each_part(M, B, 1, some)
-        d_w, d_W_h, d_W_x, d_b = (reduce(torch.add, share.unbind(1)) for share in shares)
+        d_w, d_W_h, d_W_x, d_b = (parts.total(share) for share in shares)
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
         if not weighs:
             d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
+            d_W_x = _scattered(x, W_x, d_sums_MNG) if looks else _weight_gradient(x.flatten(1, 2), d_sums_MNG)
         if looks:
-            d_W_x = _scattered(x, W_x, d_sums_MNG)
             d_b = d_W_x.sum(1)  # every token adds to one row of W_x, and to b
-        elif not weighs:
-            d_W_x = _weight_gradient(x.flatten(1, 2), d_sums_MNG)
-        _spare.give(gates_MTBG, t_MTBH, c_all)
         I = W_x.shape[1]
         d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x[:, :I], d_W_h[:, :own_H], d_b))
         d_w_c = d_w[..., :own_H] if has_peepholes else None
         d_x_own = None if looks else d_x[..., :I]
-        return (None,) * 4 + (d_x_own, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
+        return (None,) * 5 + (d_x_own, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
 
 
 def _scattered(ids: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> Tensor:

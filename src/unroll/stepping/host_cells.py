@@ -114,12 +114,6 @@ class Work:
         pre, product = (x[:, :rows] for x in (self.pre, self.product))
         return Work(self.layer, pre, product, self.spare[:rows], self.peepholes, self.alone)
 
-    def pass_over(self, state: tuple[Array, ...], more: int, apart: int) -> None:
-        """From the gates' sums to the next state; `more`, at an address, is added to the sums of every row."""
-        assert self.layer.pointwise  # or this were not a step of the layer's
-        h, c = state
-        self.layer.pointwise(*self.gates_at, more, apart, h.ctypes.data, c.ctypes.data, self.peepholes_at, *h.shape)
-
     def from_below(self, h_t: Tensor) -> None:
         """x·W_x + b, where x is the h of the layer below."""
         assert self.layer.W_x is not None  # the first layer has none: it reads symbols
@@ -161,19 +155,11 @@ def _lstm(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
 
 def _lstm_in_one_pass(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
     """Gates o, i, f, c, none of them halved."""
+    h, c = state
     add_product(work.pre_t, h_t, work.layer.W_h)
-    work.pass_over(state, work.nothing.ctypes.data, 0)
-
-
-def read_token(work: Work, state: tuple[Array, ...], h_t: Tensor, token: int) -> None:
-    """A step of the first layer in which all rows, of one stream, read one token."""
-    inputs = work.layer.inputs
-    if work.layer.pointwise:
-        torch.bmm(h_t, work.layer.W_h, out=work.pre_t)
-        work.pass_over(state, inputs[0, token].ctypes.data, inputs[0].size)
-    else:
-        work.pre[:] = inputs[:, token : token + 1]
-        work.layer.step(work, state, h_t)
+    assert work.layer.pointwise  # or this were not a step of the layer's
+    more = work.nothing.ctypes.data, 0
+    work.layer.pointwise(*work.gates_at, *more, h.ctypes.data, c.ctypes.data, work.peepholes_at, *h.shape)
 
 
 def _gru(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:

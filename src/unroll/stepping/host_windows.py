@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from unroll.stepping import Array, Ids, tiles
-from unroll.stepping.host_cells import read_token, zeros
+from unroll.stepping.host_cells import zeros
 from unroll.stepping.host_progressive import Progressive
 from unroll.stepping.host_weights import Head, Weights
 from unroll.stepping.last_tokens import LastTokens
+from unroll.stepping.taking import taken
 
 
 class _Windows:
@@ -74,10 +75,10 @@ class Rolling:
                 s[begins] = value
             own = tuple(s[:begun] for s in state)
             if below is None:
-                read_token(work, own, h_t, token)
+                work.pre[:] = work.layer.inputs[:, token : token + 1]
             else:
                 work.from_below(below)
-                work.layer.step(work, own, h_t)
+            work.layer.step(work, own, h_t)
             below = h_t
         row.read += 1
         h: Array = row.state[-1][0][max(0, row.read - k2) % k2]
@@ -88,17 +89,8 @@ class Rolling:
         return self._head.logits()
 
     def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood; only what is wanted twice is copied."""
-        taken: list[_Windows] = []
-        free = [row for n, row in enumerate(self._rows) if n not in set(rows)]
-        for place, n in enumerate(rows):
-            if n not in rows[:place]:
-                taken.append(self._rows[n])
-                continue
-            copy = free.pop() if free else _Windows(self._weights, self._k2)
-            copy.copy_from(self._rows[n])
-            taken.append(copy)
-        self._rows = taken
+        """Row b goes on from where row rows[b] stood."""
+        self._rows = taken(self._rows, rows, lambda: _Windows(self._weights, self._k2))
         self._head.h_BH[: len(rows)] = self._head.h_BH[list(rows)]
         self._head.resize(len(rows))
 
