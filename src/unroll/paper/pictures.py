@@ -47,7 +47,7 @@ CORPUS_COLOURS = dict(zip(CORPUS_NAMES, FOUR, strict=True))
 ARCHITECTURE_COLOURS = dict(zip(((1, 128), (1, 512), (2, 128), (2, 512)), FOUR, strict=True))
 K2_COLOURS = dict(zip((20, 40, 60, 80, 100), (*FOUR, PURPLE), strict=True))
 # What we asked of scheme 4 beyond the paper; black is the paper's own setting.
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "as in the paper": {},
     "forget bias 5": {"forget_bias": 5.0},
     "Lasagne's peepholes": {"peepholes": "lasagne"},
