@@ -155,7 +155,10 @@ def _panel(axes: Any, record: Record, look: Look, name: Any) -> None:
     groups: dict[tuple[Any, int], list[Curve]] = {}
     for curve in own:
         groups.setdefault((_value(curve, look.colour), 0 if look.merged else curve.k1), []).append(curve)
-    for (value, k1), seeds in sorted(groups.items()):
+    # The first of the legend comes last, on top: it is what others are compared with, and where they agree with it they
+    # would hide it.
+    place = {value: -n for n, value in enumerate(look.colours)}
+    for (value, k1), seeds in sorted(groups.items(), key=lambda item: (place.get(item[0][0], -math.inf), item[0][1])):
         _line(axes, seeds, look, look.colours.get(value, GREY), _width(groups, value, k1))
     for curve in own:
         _mark(axes, curve, record.curves, look, look.colours.get(_value(curve, look.colour), GREY))
