@@ -96,7 +96,7 @@ def test_every_section_is_there_and_every_panel_is_drawn(opened: Browser) -> Non
     assert shown[:6] == ["claims", "architectures-1", "architectures-2", "schemes", "datasets", "k2"]
     assert shown[-5:] == ["curves", "instability", "causes", "times", "all runs"]
     assert opened.ask("document.querySelectorAll('#instability table').length") == 5
-    assert opened.ask("document.querySelectorAll('#causes table').length") == 3
+    assert opened.ask("document.querySelectorAll('#causes table').length") == 4
     assert opened.ask("[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))")
     assert opened.ask("[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('.line'))")
     assert opened.ask("[...document.querySelectorAll('.chart path')].every((p) => !/NaN|Infinity/.test(p.outerHTML))")

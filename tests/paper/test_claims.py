@@ -148,6 +148,28 @@ def test_several_seeds_are_averaged_and_their_spread_is_told() -> None:
     assert "seeds" not in judge(papers())[0].measured
 
 
+def test_a_run_in_two_records_is_one_seed() -> None:
+    """Music with k1 = k2 = 100 stands in `schemes` and in `k2`, both of which C15 reads."""
+    found = {own.claim: own for own in judge(records(World(seed_noise=0.03), seeds=(0, 1, 2)))}
+    assert "Means over up to 3 seeds" in found["C15"].measured
+
+
+def test_shuffled_windows_are_compared_with_rotated_ones_of_the_same_seeds() -> None:
+    one, three = (records(World(seed_noise=0.2), seeds=seeds) for seeds in ((0,), (0, 1, 2)))
+    alone = verdict(BY_ID["C10"], one)
+    assert verdict(BY_ID["C10"], {**three, "extras": one["extras"]}).evidence == alone.evidence
+
+
+def test_where_there_is_no_bump_nothing_lowers_it() -> None:
+    still = dict.fromkeys((1, 2, 3, 4), 0.0)
+    flat = records(World(bump={"": 1.0, "learning_rate": 1.0, "optimiser": 1.0}, wiggle=still))
+    for curve in flat["architectures-1"].curves:
+        if (curve.corpus, curve.hidden) == ("finnish", 128):
+            place, values = curve.points["batch"].index(18), curve.points["windowed"]
+            values[place] = 1.01 * min(values[:place])
+    assert [part.held for part in verdict(BY_ID["C9"], flat).parts] == [False, False, False]
+
+
 def test_a_timing_table_without_fleets_is_not_judged() -> None:
     timing = papers()["timing"]
     alone = replace(timing, times=tuple(t for t in timing.times if t.fleet == 1), k1_times=())

@@ -27,7 +27,7 @@ START = """\
 # The paper, reproduced
 
 De Boom, Demeester and Dhoedt, *Character-level Recurrent Neural Networks in Practice: Comparing Training and Sampling
-Schemes*, trained 222 models to compare four schemes. Here they are trained again; every number and picture below is
+Schemes*, trained 222 models to compare four schemes. Here they are trained again; every verdict, table and picture is
 drawn from the records in `results/paper` by `python -m unroll.paper.page results/paper docs`, without a GPU.
 
 <!-- unroll: summary -->
@@ -46,7 +46,7 @@ defined, in `src/unroll/paper/claims`.
 
 Perplexity of the test set, geometric means and bands over seeds where there are several. A ring marks where a run
 first stands above 1.1 × its lowest so far (or, under scheme 4, above 1.1 × scheme 3's at the same batch); the first 100
-batches, in which nearly every run jumps, are not marked. A rise at the end that all schemes share is overfitting.
+batches, in which nearly every run jumps, are not marked. A rise at the end that scheme 1 shares is overfitting.
 
 <!-- unroll: figures -->
 <!-- end -->

@@ -47,7 +47,7 @@ CORPUS_COLOURS = dict(zip(CORPUS_NAMES, FOUR, strict=True))
 ARCHITECTURE_COLOURS = dict(zip(((1, 128), (1, 512), (2, 128), (2, 512)), FOUR, strict=True))
 K2_COLOURS = dict(zip((20, 40, 60, 80, 100), (*FOUR, PURPLE), strict=True))
 # What we asked of scheme 4 beyond the paper; black is the paper's own setting.
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "as in the paper": {},
     "forget bias 5": {"forget_bias": 5.0},
     "Lasagne's peepholes": {"peepholes": "lasagne"},
@@ -155,7 +155,10 @@ def _panel(axes: Any, record: Record, look: Look, name: Any) -> None:
     groups: dict[tuple[Any, int], list[Curve]] = {}
     for curve in own:
         groups.setdefault((_value(curve, look.colour), 0 if look.merged else curve.k1), []).append(curve)
-    for (value, k1), seeds in sorted(groups.items()):
+    # The first of the legend comes last, on top: it is what others are compared with, and where they agree with it they
+    # would hide it.
+    place = {value: -n for n, value in enumerate(look.colours)}
+    for (value, k1), seeds in sorted(groups.items(), key=lambda item: (place.get(item[0][0], -math.inf), item[0][1])):
         _line(axes, seeds, look, look.colours.get(value, GREY), _width(groups, value, k1))
     for curve in own:
         _mark(axes, curve, record.curves, look, look.colours.get(_value(curve, look.colour), GREY))

@@ -172,12 +172,13 @@ def _whole(name: str, record: Record | None) -> Record:
 
 
 def _seeds(records: Records) -> str:
-    """How far seeds lie apart, where there are several."""
-    best: dict[Series, list[float]] = {}
+    """How far seeds lie apart, where there are several. A run that stands in two records is one seed, not two."""
+    best: dict[Series, dict[int, float]] = {}
     for record in records.values():
         for curve in record.curves:
-            best.setdefault(curve.series, []).extend(sorted(value for _, _, value in curve.own)[:1])
-    apart = [between(own) for own in best.values() if len(own) > 1]
+            if curve.own:
+                best.setdefault(curve.series, {})[curve.seed] = min(value for _, _, value in curve.own)
+    apart = [between(own.values()) for own in best.values() if len(own) > 1]
     if not apart:
         return ""
     seeds = max(len(own) for own in best.values())
