@@ -98,3 +98,4 @@ def test_what_the_records_do_not_hold_is_left_out() -> None:
         "The spread over k1, and before anything overfits",
     ]
     assert causes.found({}) == {}
+    assert causes.found(records(scale=0.005)) == {}

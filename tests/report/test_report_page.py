@@ -14,7 +14,7 @@ from report_cases import curve, data_of, parsed, records, verdicts, write_all
 
 from unroll.paper.figures import FIGURES, PAPER, drawn
 from unroll.paper.records import Record
-from unroll.report import gather, page
+from unroll.report import from_folders, gather, page
 from unroll.report.gathering import Gathered
 from unroll.report.page import embedded
 
@@ -149,3 +149,14 @@ def test_a_small_scale_and_reconstructions_are_said(tmp_path: Path) -> None:
     assert "scale 0.005" in notes[0]
     assert "english (reconstruction)" in notes[1]
     assert "linux" not in notes[1]
+
+
+def test_curves_that_end_before_anything_is_judged_are_a_page_too(tmp_path: Path) -> None:
+    """At this scale there are 64 batches."""
+    made = []
+    for record in records(scale=0.005):
+        cut = [replace(c, points={k: v[:15] for k, v in c.points.items()}, batches=64) for c in record.curves]
+        made.append(replace(record, curves=tuple(cut)))
+    shown = data_of(from_folders([write_all(tmp_path, made)]))
+    assert len(shown["curves"]) > 260
+    assert shown["findings"] == []

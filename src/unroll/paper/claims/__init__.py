@@ -134,13 +134,13 @@ def judge(records: Records) -> tuple[Verdict, ...]:
 def verdict(claim: Claim, records: Records) -> Verdict:
     """One claim, as far as the records go."""
     try:
-        whole = {name: _whole(name, records.get(name)) for name in claim.needs}
-        finding = claim.judge(whole)
+        known = {name: whole(name, records.get(name)) for name in claim.needs}
+        finding = claim.judge(known)
     except NotJudgedError as error:
         why = str(error)
         return Verdict(claim.id, claim.words, NOT_JUDGED, f"{why[0].upper()}{why[1:]}.", "", claim.needs)
     measured = "; ".join(part.measured for part in finding.parts)
-    sentences = [f"{measured[0].upper()}{measured[1:]}.", finding.note, _seeds(whole)]
+    sentences = [f"{measured[0].upper()}{measured[1:]}.", finding.note, _seeds(known)]
     return Verdict(
         claim.id,
         claim.words,
@@ -153,7 +153,7 @@ def verdict(claim: Claim, records: Records) -> Verdict:
     )
 
 
-def _whole(name: str, record: Record | None) -> Record:
+def whole(name: str, record: Record | None) -> Record:
     """A record's whole seeds. Half a grid would be a choice of evidence, and a smaller scale another experiment."""
     if record is None:
         raise NotJudgedError(f"there is no record of {name}")

@@ -19,6 +19,8 @@ from unroll.paper.records import Curve
 def gmean(values: Iterable[float]) -> float:
     """Geometric mean."""
     logs = [math.log(value) for value in values]
+    if not logs:
+        raise NotJudgedError("the curves have no evaluation point to compare")
     return math.exp(sum(logs) / len(logs))
 
 
