@@ -102,6 +102,20 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
 
 
 @both
+@pytest.mark.parametrize("threads", [1, 3])
+def test_packed_panels_lie_one_after_the_other_and_a_transpose_is_packed_as_itself(
+    threads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "ALONE", 0)
+    width = panels.panel(dtype)
+    W = random_tensor(2, 3 * width, 5 * width, seed=1).to(dtype)
+    with torch_threads(threads):
+        own, back = panels.packed(W), panels.packed(W, transposed=True)
+    assert torch.equal(own, W.unflatten(2, (5, width)).transpose(1, 2))
+    assert torch.equal(back, W.transpose(1, 2).unflatten(2, (3, width)).transpose(1, 2))
+
+
+@both
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_vectors(
     width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
