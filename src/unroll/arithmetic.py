@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from unroll.machine_code import VECTORS, Code, Value, Variable
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
-BLOCK = (
-    192  # terms of a transposed product: a panel of so many (24 kB) stays in a core's first cache beside what it meets
-)
+BLOCK = 192  # terms of a transposed product: a panel of so many (24 kB) stays in the first cache beside its other side
 UNROLLED = 2  # terms to a turn of a product's loop: its own work counts for less, and a fetch is a whole vector
 GROUP = 32  # vectors of its left side at a time
 LOG2_E = 1 / math.log(2)
