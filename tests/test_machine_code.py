@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import random_ids, random_tensor, torch_threads
 
-from unroll import arithmetic, compiled_head, head, machine_code, panels
+from unroll import arithmetic, compiled_head, head, machine_code, making_code, panels
 from unroll.machine_code import Code, Value
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -28,7 +28,7 @@ def applied(function: Callable[[Code, Value], Value], x: torch.Tensor) -> torch.
 
     whole = panels.grown(x, 0, panels.padded(len(x), x.dtype))
     out = torch.empty_like(whole)
-    machine_code.make(pointwise, 8 * x.dtype.itemsize, "aan")(whole.data_ptr(), out.data_ptr(), len(whole))
+    making_code.make(pointwise, 8 * x.dtype.itemsize, "aan")(whole.data_ptr(), out.data_ptr(), len(whole))
     return out[: len(x)]
 
 
@@ -85,7 +85,7 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
     def product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
         arithmetic.product(code, out, x, W, rows, K, N, arithmetic.Begin(out, N))
 
-    multiply = machine_code.make(product, 8 * dtype.itemsize, "aaannn")
+    multiply = making_code.make(product, 8 * dtype.itemsize, "aaannn")
     N = 3 * panels.panel(dtype)
     x, base = random_tensor(29, 37, seed=1).to(dtype), random_tensor(29, N, seed=3).to(dtype)
     W = random_tensor(37, N, seed=2).to(dtype)
@@ -102,6 +102,20 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
 
 
 @both
+@pytest.mark.parametrize("threads", [1, 3])
+def test_packed_panels_lie_one_after_the_other_and_a_transpose_is_packed_as_itself(
+    threads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "ALONE", 0)
+    width = panels.panel(dtype)
+    W = random_tensor(2, 3 * width, 5 * width, seed=1).to(dtype)
+    with torch_threads(threads):
+        own, back = panels.packed(W), panels.packed(W, transposed=True)
+    assert torch.equal(own, W.unflatten(2, (5, width)).transpose(1, 2))
+    assert torch.equal(back, W.transpose(1, 2).unflatten(2, (3, width)).transpose(1, 2))
+
+
+@both
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_vectors(
     width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +127,7 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
         terms = arithmetic.Terms(rows, steps, apart)
         arithmetic.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
 
-    add = machine_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
+    add = making_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
     panel = machine_code.VECTORS * width // dtype.itemsize
     for count, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (BLOCK, 1, BLOCK))):
         K, N = count * panel, 3 * panel

@@ -58,3 +58,13 @@ def test_an_error_in_any_part_is_raised_and_the_next_work_is_done(failing: int) 
     done: list[int] = []
     parts.each(2, done.append)
     assert sorted(done) == [0, 1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_total_of_all_shares_is_the_same_whoever_adds_it_up(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ALONE", 5)
+    for shares in (1, 2, 4):
+        own = torch.arange(shares * 2 * 3 * 7, dtype=torch.float64).view(shares, 2, 3, 7).sqrt()
+        expected = sum(own[1:].unbind(), own[0].clone())
+        with torch_threads(count):
+            assert torch.equal(parts.total(own), expected)

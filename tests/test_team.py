@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from unroll import team
-from unroll.machine_code import Code, Value, make
+from unroll.machine_code import Code, Value
+from unroll.making_code import make
 from unroll.team import Team
 
 ROWS = 40

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from unroll.machine_code import VECTORS, Code, Value, Variable
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
-BLOCK = (
-    192  # terms of a transposed product: a panel of so many (24 kB) stays in a core's first cache beside what it meets
-)
+BLOCK = 192  # terms of a transposed product: a panel of so many (24 kB) stays in the first cache beside its other side
 UNROLLED = 2  # terms to a turn of a product's loop: its own work counts for less, and a fetch is a whole vector
 GROUP = 32  # vectors of its left side at a time
 LOG2_E = 1 / math.log(2)
@@ -108,19 +106,20 @@ def add_transposed_product(
     Both are copied first, a few panels of x and then each of y, so that they lie as they are read: rows that are a
     power of two apart would drive each other out of the cache.
     """
-    x_copied, y_copied = (code.scratch(BLOCK * n) for n in (GROUP * code.lanes, code.panel))
+    x_copied, y_copied = code.scratch((BLOCK + 1) * GROUP * code.lanes), code.scratch(BLOCK * code.panel)
     R = terms.rows * terms.steps
+    apart = (R + 1) * code.lanes  # the vectors of x: not a power of two
     height = min(ROWS, code.lanes)  # of a tile
     whole = K // code.lanes
     with code.loop((whole + (GROUP - 1)) // GROUP) as n:
         k, vectors = n * (GROUP * code.lanes), (whole - n * GROUP).at_most_number(GROUP)
-        _copy(code, x_copied, R * code.lanes, code.lanes, code.at(x, k), K, terms, vectors)
+        _copy(code, x_copied, apart, code.lanes, code.at(x, k), K, terms, vectors)
         with code.loop(columns // code.panel) as q:
             column = first + q * code.panel
             _copy(code, y_copied, code.lanes, code.panel, code.at(y, column), N, terms, code.number(VECTORS))
             with code.loop(vectors) as v:
                 for row in range(0, code.lanes, height):
-                    x_rows = Left(code.at(x_copied, R * code.lanes * v + row), 1, code.lanes)
+                    x_rows = Left(code.at(x_copied, apart * v + row), 1, code.lanes)
                     place = code.at(out, (k + v * code.lanes + row) * N + column)
                     # The next tile's sums come nearer while this one's are added up.
                     for below, part in itertools.product(range(height, 2 * height), range(VECTORS)):

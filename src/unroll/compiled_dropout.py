@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from unroll import parts, randomness
-from unroll.machine_code import Code, Value, make, vector_bytes
+from unroll.machine_code import Code, Value, vector_bytes
+from unroll.making_code import make
 from unroll.panels import start
 from unroll.randomness import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 from unroll.spare import take

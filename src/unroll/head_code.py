@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import Begin, Terms, add_transposed_product, clear, exp, product
-from unroll.machine_code import Code, Value, Variable, make
+from unroll.arithmetic import BLOCK, Begin, Terms, add_transposed_product, clear, exp, product
+from unroll.machine_code import Code, Value, Variable
+from unroll.making_code import make
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
 # cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
-FORWARD, BACK = 64, 128
+FORWARD, BACK = 64, BLOCK
 
 
 def _chunks(code: Code, first: Value, rows: Value, most: int, work: Callable[[Value, Value], None]) -> None:

@@ -3,25 +3,21 @@
 A kernel is a Python function that writes down, once, what the processor shall do: values are wrapped so that `a * b`
 writes a multiplication, and `with code.loop(n) as i:` writes a loop. Arrays are addresses, and everything read from
 them is a vector of as many neighbouring elements as the processor multiplies at once. LLVM makes the code in a tenth of
-a second, and Python calls it without holding up its other threads.
+a second (`making_code.py`), and Python calls it without holding up its other threads.
 
 Nothing is reordered: what is written is computed, with the rounding of each operation, so the same numbers come out of
-the same numbers, wherever they lie and whatever is computed beside them. But numbers too small for a whole fraction
-(below 1.2·10⁻³⁸ in float32) count as 0, in and out: a processor takes a hundred times as long over them, and gradients
-that vanish through time are full of them.
+the same numbers, wherever they lie and whatever is computed beside them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Any
 
 MISSING = "it needs llvmlite, to make code for this processor: pip install 'unroll-rnn[fast]'"
-FLUSH = 0x8040  # bits of an x86 processor's control word: tiny results, and tiny operands, are 0
 VECTORS = 2  # side by side in a panel of a matrix (see `arithmetic.py`)
 
 
@@ -224,7 +220,7 @@ class Code:
             function = self._ir.Function(module, kind, name)
             function.linkage = "internal"
             function.attributes.add("noinline")
-            _write(function, self.bits, write)
+            write_into(function, self.bits, write)
         self.builder.call(function, [argument.it for argument in arguments])
 
     def total(self, value: Value) -> Value:
@@ -269,44 +265,8 @@ class Code:
 Write = Callable[..., None]
 
 
-def make(write: Write, bits: int, arguments: str, **settings: Any) -> Callable[..., None]:
-    """Code that `write(code, *arguments, **settings)` writes; a letter an argument: address, number, or element."""
-    from llvmlite import binding, ir
-
-    kinds = {
-        "a": (ir.PointerType(), ctypes.c_void_p),
-        "n": (ir.IntType(64), ctypes.c_int64),
-        "e": (ir.FloatType(), ctypes.c_float) if bits == 32 else (ir.DoubleType(), ctypes.c_double),
-    }
-    module = ir.Module(write.__name__)
-    kind = ir.FunctionType(ir.VoidType(), [kinds[letter][0] for letter in arguments])
-    function = ir.Function(module, kind, write.__name__)
-    machine, features = _machine()
-
-    def whole(code: Code, *values: Value) -> None:
-        with _tiny_is_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext():
-            write(code, *values, **settings)
-
-    _write(function, bits, whole)
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    parsed = binding.parse_assembly(str(module))
-    tuning = binding.create_pipeline_tuning_options(speed_level=2)
-    # Vectors are written as such, and the innermost loops are as long as they should be.
-    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
-    passes = binding.create_pass_builder(machine, tuning)
-    passes.getModulePassManager().run(parsed, passes)
-    engine = binding.create_mcjit_compiler(parsed, _new_machine(features))
-    engine.finalize_object()
-    call: Any = ctypes.CFUNCTYPE(None, *(kinds[letter][1] for letter in arguments))(
-        engine.get_function_address(write.__name__)
-    )
-    call.engine = engine  # the code lives as long as it can be called
-    made: Callable[..., None] = call
-    return made
-
-
-def _write(function: Any, bits: int, write: Write) -> None:
-    """The whole of a function."""
+def write_into(function: Any, bits: int, write: Write) -> None:
+    """The whole of an LLVM function."""
     from llvmlite import ir
 
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -319,23 +279,6 @@ def _write(function: Any, bits: int, write: Write) -> None:
     builder.ret_void()
 
 
-@contextmanager
-def _tiny_is_0(builder: Any) -> Iterator[None]:
-    """Between the two ends of this block the processor's control word says so; the thread's own is put back."""
-    from llvmlite import ir
-
-    word, kind = ir.IntType(32), ir.FunctionType(ir.VoidType(), [ir.PointerType()])
-    module = builder.module
-    read, write = (ir.Function(module, kind, f"llvm.x86.sse.{name}") for name in ("stmxcsr", "ldmxcsr"))
-    with builder.goto_entry_block():
-        found, changed = builder.alloca(word), builder.alloca(word)
-    builder.call(read, [found])
-    builder.store(builder.or_(builder.load(found, typ=word), word(FLUSH)), changed)
-    builder.call(write, [changed])
-    yield
-    builder.call(write, [found])
-
-
 @cache
 def vector_bytes() -> int:
     """Of the vectors that this processor multiplies at once."""
@@ -343,22 +286,3 @@ def vector_bytes() -> int:
 
     has = binding.get_host_cpu_features()
     return 64 if has.get("avx512f") else 32 if has.get("avx2") else 16
-
-
-def _new_machine(features: str) -> Any:
-    from llvmlite import binding
-
-    target = binding.Target.from_default_triple()
-    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=3, jit=True)
-
-
-@cache
-def _machine() -> tuple[Any, str]:
-    from llvmlite import binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    # LLVM shuns the widest vectors for fear of a lower clock; these loops do nothing else.
-    features = binding.get_host_cpu_features().flatten()
-    features += ",-prefer-256-bit" if vector_bytes() == 64 else ""
-    return _new_machine(features), features

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from unroll import parts, spare
-from unroll.machine_code import VECTORS, Code, Value, make, vector_bytes
+from unroll.machine_code import VECTORS, Code, Value, vector_bytes
+from unroll.making_code import make
 
 ALONE = 1 << 17  # elements that one thread has packed before another is awake
 

@@ -12,13 +12,20 @@ import math
 import mmap
 import sys
 import threading
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
+LARGE = 1 << 21  # bytes of a large page, where the system has such: fewer addresses to look up
+
 
 def _new(size: int) -> mmap.mmap:
-    return mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # a process that forks shares nothing it writes to
+    room = mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # a process that forks shares nothing it writes to
+    if size >= LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            room.madvise(mmap.MADV_HUGEPAGE)
+    return room
 
 
 def _holders(rooms: list[mmap.mmap]) -> list[int]:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unroll import parts
-from unroll.machine_code import Code, Value, make
+from unroll.machine_code import Code, Value
+from unroll.making_code import make
 
 Calls = NDArray[np.int64]  # [calls, arguments]
 MAPS = Path("/proc/self/maps")  # where Linux tells which libraries a process holds

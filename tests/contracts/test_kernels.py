@@ -169,3 +169,24 @@ def test_the_general_kernels_know_every_cell_and_those_of_the_cpu_every_lstm() -
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:
     with pytest.raises(Exception, match=r"compiled, fused, host, persistent, reference, stacked.*Did you mean stacked"):
         kernels.load("stackd")
+
+
+@pytest.mark.parametrize(("kernel", "cell", "peepholes"), KNOWN)
+def test_the_last_steps_alone_have_the_bits_of_a_slice_and_its_gradients(
+    kernel: str, cell: str, peepholes: str
+) -> None:
+    M, T = 2, 7
+    for layers, K in itertools.product((1, 2), (1, 3, 7)):
+        net = network(cells.load(cell, peepholes), layers, M, UNCLIPPED)
+        first = tuple(tuple(random_tensor(M, B, H, seed=n) for n in range(len(net.cell.STATES))) for _ in net.layers)
+        own, ids, at_M = kernels.load(kernel), random_ids(M, T, B, symbols=V), torch.tensor([2, T])
+        weights = [w for layer in net.layers for w in (layer.W_x, layer.W_h, layer.b)]
+        d = random_tensor(M, K, B, H, seed=4)
+        h_MKBH, after = kernels.run_last(own, net, ids, first, at_M, K)
+        h_MTBH, after_all = own.run(net, ids, first, at_M)
+        assert torch.equal(h_MKBH, h_MTBH[:, -K:])
+        assert all(
+            torch.equal(*pair) for pairs in zip(after, after_all, strict=True) for pair in zip(*pairs, strict=True)
+        )
+        last, sliced = torch.autograd.grad(h_MKBH, weights, d), torch.autograd.grad(h_MTBH[:, -K:], weights, d)
+        assert all(torch.equal(a, b) for a, b in zip(last, sliced, strict=True))

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unroll import parts
-from unroll.machine_code import Code, Value, Variable, make, vector_bytes
+from unroll.machine_code import Code, Value, Variable, vector_bytes
+from unroll.making_code import make
 from unroll.optimisers import Optimiser
 
 PIECE = 1 << 16  # elements that a thread changes before it looks for more

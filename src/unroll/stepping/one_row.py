@@ -16,7 +16,8 @@ from torch import Tensor
 from unroll import parts
 from unroll.arithmetic import Begin, product
 from unroll.head import LEAK
-from unroll.machine_code import Code, Value, make
+from unroll.machine_code import Code, Value
+from unroll.making_code import make
 from unroll.panels import panel, start
 from unroll.team import Calls, Team
 
