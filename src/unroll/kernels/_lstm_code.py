@@ -97,8 +97,6 @@ def pointwise(
     i: Value,
     f: Value,
     g: Value,
-    x: Value,  # [H], what is added to the sums of o in every row; that of the next gate is so far on:
-    apart: Value,
     h: Value,  # [rows, H]: the next state takes its place
     c: Value,  # the same
     w: Value,  # [3, H]: of o, i and f
@@ -111,10 +109,7 @@ def pointwise(
     with code.loop(rows) as r, code.loop(H // code.lanes) as v:
         j = v * code.lanes
         place = r * H + j
-        sums = [
-            code.load(code.at(gate, place)) + code.load(code.at(x, apart * n + j))
-            for n, gate in enumerate((o, i, f, g))
-        ]
+        sums = [code.load(code.at(gate, place)) for gate in (o, i, f, g)]
         weights = [code.at(w, H * gate + j) for gate in range(3)]
         *_, c_after, _t, h_after = _cell(code, sums, code.load(code.at(c, place)), weights, peepholes)
         code.store(c_after, code.at(c, place))
@@ -308,7 +303,7 @@ def forward_for(bits: int, peepholes: str, looks: bool) -> Callable[..., None]:
 @cache
 def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(pointwise, bits, "aaaaanaaann", peepholes=peepholes)
+    return make(pointwise, bits, "aaaaaaann", peepholes=peepholes)
 
 
 @cache

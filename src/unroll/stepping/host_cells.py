@@ -96,7 +96,6 @@ class Work:
         self.product_before_last, self.product_middle = product[:-1], product[1:-1]
         self.gates_at = [gate.ctypes.data for gate in self.gates]
         self.peepholes_at = 0 if layer.peepholes is None else layer.peepholes.ctypes.data
-        self.nothing = np.zeros(pre.shape[-1], pre.dtype)
 
     @classmethod
     def of(cls, layer: HostLayer, rows: int, alone: bool = False) -> Work:
@@ -158,8 +157,7 @@ def _lstm_in_one_pass(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None
     h, c = state
     add_product(work.pre_t, h_t, work.layer.W_h)
     assert work.layer.pointwise  # or this were not a step of the layer's
-    more = work.nothing.ctypes.data, 0
-    work.layer.pointwise(*work.gates_at, *more, h.ctypes.data, c.ctypes.data, work.peepholes_at, *h.shape)
+    work.layer.pointwise(*work.gates_at, h.ctypes.data, c.ctypes.data, work.peepholes_at, *h.shape)
 
 
 def _gru(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
