@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,18 @@ from unroll.head import LEAK
 from unroll.kernels import _cuda
 from unroll.model import Model
 from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
-from unroll.stepping.cuda_weights import FROM_X, Weights
+from unroll.stepping.cuda_blocks import apart
+from unroll.stepping.cuda_weights import FROM_X, Place, Weights
 from unroll.stepping.last_tokens import LastTokens
 
-PIECES = [Path(__file__).with_name(f"cuda_{piece}.cu") for piece in ("products", "steps", "choice", "many", "one")]
+_NAMES = ("products", "steps", "choice", "many", "messages", "one", "windows")
+PIECES = [Path(__file__).with_name(f"cuda_{name}.cu") for name in _NAMES]
 SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
-THREADS, MOST_LAYERS, RNN = 512, 16, 4  # as in cuda_products.cu
-SCRATCH = 16 * 256 * 16  # bytes of a block's shared memory that are its warps' own,
+WARPS, ALONE_WARPS, MOST_LAYERS, RNN = 16, 9, 16, 4  # as in cuda_products.cu and cuda_messages.cu
+SCRATCH = 256 * 16  # bytes of a block's shared memory that are each of its warps' own,
 OWN_SHARED = 4 * 1024  # and that are neither these nor weights
 MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
-FEW_WINDOWS, COPIES = 16, 8  # `one` does more, eight at a time
+FEW_WINDOWS, COPIES = 16, 8  # `windows` does more, eight at a time
 WORK = 2**37  # products of a launch, some hundredths of a second: a screen on the same GPU must not freeze
 FAR = 2**62  # a step that never comes
 PROCEDURES = ("progressive", "windowed", "windowed-naive")
@@ -76,6 +79,16 @@ class _Arguments(ctypes.Structure):
     )
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A kernel, its warps in a block, where it finds its products, and the bytes of weights that a block keeps."""
+
+    kernel: str
+    warps: int
+    places: Tensor
+    kept: int
+
+
 def supports(model: Model, procedure: str) -> bool:
     """Whether the model computes on an NVIDIA GPU, in float32, in one of the cells known here."""
     return (
@@ -115,10 +128,7 @@ class Machine:
             self.weights = Weights(model)
             properties: Any = torch.cuda.get_device_properties(self.device)
             self._blocks = properties.multi_processor_count
-            room = properties.shared_memory_per_block_optin - SCRATCH - OWN_SHARED
-            places, self._kept = self.weights.resident(self._blocks, room)
-            offsets = [list(vars(place).values()) for place in places]
-            self._places = torch.tensor(offsets, dtype=torch.int64, device=self.device)
+            self._room = properties.shared_memory_per_block_optin - OWN_SHARED
             self._arrived = torch.zeros(self._blocks, dtype=torch.int32, device=self.device)
             known = _cuda.number(model.cell)
             defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
@@ -126,11 +136,27 @@ class Machine:
             w, layers = self.weights, model.experiments[0].layers
             length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V)
             self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
-        several = windows > FEW_WINDOWS or not rolling
-        self._alone = several and max(w.H, w.D) <= MOST_ALONE and w.V <= MOST_HELD
         self.windows, self._rolling = windows, rolling
+        places, kept = w.resident(self._blocks, self._room - WARPS * SCRATCH)
+        self._many = self._task("generate", WARPS, places, kept)
+        self._one = self._alone() or self._many
         self._layers, self._states = layers, len(model.cell.STATES)
         self.now = self.streams = 0
+
+    def _task(self, kernel: str, warps: int, places: Sequence[Place], kept: int) -> _Task:
+        offsets = [list(vars(place).values()) for place in places]
+        return _Task(kernel, warps, torch.tensor(offsets, dtype=torch.int64, device=self.device), kept)
+
+    def _alone(self) -> _Task | None:
+        """What does one stream faster than what does any number, if it is made for such a model and fits this GPU."""
+        w = self.weights
+        if (self._rolling and self.windows <= FEW_WINDOWS) or max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD:
+            return None
+        placed = apart(w.places, self._blocks, self._room - ALONE_WARPS * SCRATCH, self.windows if self._rolling else None)
+        if placed is None:
+            return None
+        kept = max(place.kept for place in placed if place.resident == 0)
+        return self._task("windows" if self._rolling else "one", ALONE_WARPS, placed, kept)
 
     def begin(self, streams: int) -> None:
         """So many streams, of which nothing is known."""
@@ -159,9 +185,9 @@ class Machine:
 
     def run(self, rows: Tensor, prompts: Tensor, steps: int, quiet: int, drawn: Tensor | None = None) -> None:
         """Advance all streams; all but the first `quiet` steps predict, and with `drawn` [2, T, B] draw, too."""
-        w = self.weights
+        w, task = self.weights, self._one if self.streams == 1 else self._many
         tensors = {
-            "weights": w.flat, "places": self._places, "rows": rows, "prompts": prompts, "last": self._last,
+            "weights": w.flat, "places": task.places, "rows": rows, "prompts": prompts, "last": self._last,
             "h": self._h, "c": self._c, "dense": self._dense, "logits": self.logits, "arrived": self._arrived,
             "line": self._line,
         }  # fmt: skip
@@ -171,12 +197,11 @@ class Machine:
             **{name: tensor.data_ptr() for name, tensor in tensors.items()},
             now=self.now, layers=self._layers, streams=self.streams, windows=self.windows, rolling=self._rolling,
             H=w.H, D=w.D, V=w.V, padded_V=w.padded_V, steps=steps, quiet=quiet, chooses=drawn is not None,
-            scratch=self._kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
+            scratch=task.kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
         )  # fmt: skip
         with torch.cuda.device(self.device):
-            alone = "windows" if self._rolling else "one"
-            code = self._code[alone if self._alone and self.streams == 1 else "generate"]
-            code.allow(self._kept + SCRATCH).launch((self._blocks,), THREADS, arguments, together=True)
+            code = self._code[task.kernel].allow(task.kept + task.warps * SCRATCH)
+            code.launch((self._blocks,), 32 * task.warps, arguments, together=True)
         self.now += steps
 
     def send(self, array: NDArray[np.generic]) -> Tensor:

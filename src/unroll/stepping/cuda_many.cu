@@ -16,16 +16,35 @@ __device__ __forceinline__ void settle(const Arguments& a, const Place* places) 
     }
 }
 
+// Where there are more blocks than groups of columns, several share a group's tiles.
+__device__ __forceinline__ int splits_of(int groups, int tiles) { return max(1, min((int)gridDim.x / groups, tiles)); }
+
+// The block's groups of columns, and for each the warp's tiles of rows.
+template <class Tile>
+__device__ __forceinline__ void over(const Arguments& a, const Place& p, int tiles, Tile tile) {
+    const int groups = p.groups, splits = splits_of(groups, tiles), warp = threadIdx.x / 32;
+    const i64 size = p.parts * 128;
+#pragma unroll 1
+    for (int j = 0, item = blockIdx.x; item < groups * splits; ++j, item += gridDim.x) {
+        const int group = item % groups;
+#pragma unroll 1
+        for (int t = item / groups + splits * warp; t < tiles; t += splits * WARPS) {
+            if (p.resident >= 0) tile(pool + p.resident / 4 + j * size, group, t);
+            else tile((const float4*)(a.weights + p.weights) + group * size, group, t);
+        }
+    }
+}
+
 template <int ROWS>
 __device__ __noinline__ void layer_phase(const Step& s, const Place& p, int number) {
     const int tiles = (s.a.streams * s.a.windows + ROWS - 1) / ROWS;
-    over<WARPS>(s.a, p, tiles, [&](const float4* w, int group, int tile) { layer<ROWS, false>(s, p, number, w, group, tile); });
+    over(s.a, p, tiles, [&](const float4* w, int group, int tile) { layer<ROWS>(s, p, number, w, group, tile); });
 }
 
 template <int ROWS>
 __device__ __noinline__ void head_phase(const Step& s, const Place& p, bool last) {
     const int tiles = (s.a.streams + ROWS - 1) / ROWS;
-    over<WARPS>(s.a, p, tiles, [&](const float4* w, int group, int tile) { head<ROWS>(s, p, last, w, group, tile); });
+    over(s.a, p, tiles, [&](const float4* w, int group, int tile) { head<ROWS>(s, p, last, w, group, tile); });
 }
 
 // Few rows are spread over warps, many share the weights that a warp has at hand.
@@ -57,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) generate(const Argument
     const Row* rows = few ? few_rows : a.rows;
 #pragma unroll 1
     for (int t = 0; t < a.steps; ++t) {
-        const Step s = {a, rows, few ? few_ids : nullptr, a.now + t, nullptr, 0, 0};
+        const Step s = {a, rows, few ? few_ids : nullptr, a.now + t};
         if (few && threadIdx.x < a.streams) {
             const Row& row = few_rows[threadIdx.x];
             const i64 n = s.now - row.begun;

@@ -14,10 +14,11 @@
 // how they lie. Sizes are padded with zeros: hidden and dense to 32, the vocabulary to 16.
 //
 // `generate` does any number of streams. `one` and `windows` do one, whose time is what messages between the GPU's cores take: there,
-// values travel each with the number of its step beside it, and each kind of work has warps of its own. A stream that
-// runs on needs no meetings at all; the windows of one meet once a layer, and meanwhile the head and the choice go on.
+// values travel each with the number of its step beside it, and every product has blocks of its own, so that nothing
+// that a token waits for is kept waiting by what is only needed for the next. A stream that runs on needs no meetings at
+// all; the windows of one meet once a step, and meanwhile the head and the choice go on.
 //
-// One text in five files, behind the cells' pointwise.cu: products (here), steps, choice, many, one.
+// One text in six files, behind the cells' pointwise.cu: products (here), steps, choice, many, one, windows.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -45,6 +46,9 @@ struct Place {  // where a product's parts lie among the weights, in floats
     i64 weights, bias, peepholes, first_h, first_c;
     i64 groups, parts;  // of 16 columns; of 32 terms
     i64 resident;       // where in shared memory, or -1
+    // Of a stream alone: the blocks that do this product and no other, and of its items how many each of them does. An
+    // item is so many neighbouring groups for one of so many tiles of rows.
+    i64 block, blocks, each, together, tiles;
 };
 
 struct Arguments {
@@ -71,17 +75,27 @@ struct Arguments {
 
 extern __shared__ float4 pool[];
 
-// All blocks have come here with so many of their warps, and each sees what the others wrote before.
+// So many warps of this block, its first ones, have come to an epoch: whoever sees that sees what they wrote before.
 template <int COMING>
-__device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
-    ++epoch;
+__device__ __forceinline__ void arrive(unsigned* arrived, unsigned epoch) {
     asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
     if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(arrived + blockIdx.x), "r"(epoch) : "memory");
-    for (int other = threadIdx.x; other < gridDim.x; other += 32 * COMING) {
+}
+
+// One thread's share of waiting for some blocks to have come to an epoch; the block's threads must meet behind it.
+__device__ __forceinline__ void look_out(const unsigned* arrived, int count, unsigned epoch, int coming) {
+    for (int other = threadIdx.x; other < count; other += coming) {
         unsigned seen;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived + other) : "memory");
         while ((int)(seen - epoch) < 0);
     }
+}
+
+// All blocks have come here with so many of their warps, and each sees what the others wrote before.
+template <int COMING>
+__device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
+    arrive<COMING>(arrived, ++epoch);
+    look_out(arrived, gridDim.x, epoch, 32 * COMING);
     asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
 }
 
@@ -109,8 +123,10 @@ __device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* 
         }
 }
 
-// Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g.
-__device__ __forceinline__ void add_through_ring(float (&sums)[8][4], const float4* w, const float4* const (&rows)[2],
+// Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g. They meet
+// the columns of some groups, whose weights lie so far apart.
+template <int GROUPS>
+__device__ __forceinline__ void add_through_ring(float (&sums)[GROUPS][8][4], const float4* w, int apart, const float4* const (&rows)[2],
                                                  int parts, int lane, float4* ring) {
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane);
     auto bring = [&](int part) {
@@ -126,24 +142,28 @@ __device__ __forceinline__ void add_through_ring(float (&sums)[8][4], const floa
     for (int part = 0; part < RING - 1; ++part) bring(part);
 #pragma unroll 1
     for (int part = 0; part < parts; ++part) {
+        float4 v[GROUPS][4];
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g)
+#pragma unroll
+            for (int q = 0; q < 4; ++q) v[g][q] = w[g * apart + (part * 4 + q) * 32];
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
         __syncwarp();
         bring(part + RING - 1);
         const float4* x = ring + (part % RING) * 64 + lane % 8;
-        float4 v[4];
-#pragma unroll
-        for (int q = 0; q < 4; ++q) v[q] = w[(part * 4 + q) * 32];
 #pragma unroll
         for (int r = 0; r < 8; ++r) {
             const float4 own = x[8 * r];
 #pragma unroll
-            for (int q = 0; q < 4; ++q) {
-                float s = sums[r][q];
-                s = __fmaf_rn(own.x, v[q].x, s);
-                s = __fmaf_rn(own.y, v[q].y, s);
-                s = __fmaf_rn(own.z, v[q].z, s);
-                sums[r][q] = __fmaf_rn(own.w, v[q].w, s);
-            }
+            for (int g = 0; g < GROUPS; ++g)
+#pragma unroll
+                for (int q = 0; q < 4; ++q) {
+                    float s = sums[g][r][q];
+                    s = __fmaf_rn(own.x, v[g][q].x, s);
+                    s = __fmaf_rn(own.y, v[g][q].y, s);
+                    s = __fmaf_rn(own.z, v[g][q].z, s);
+                    sums[g][r][q] = __fmaf_rn(own.w, v[g][q].w, s);
+                }
         }
     }
 }
@@ -161,7 +181,7 @@ __device__ __forceinline__ void add_products(float (&sums)[ROWS][4], const float
     int part = 0;
     w += lane;
     if constexpr (ROWS == 8) {
-        add_through_ring(sums, w, rows, parts, lane, ring);
+        add_through_ring<1>((float (&)[1][8][4])sums, w, 0, rows, parts, lane, ring);
     } else {
 #pragma unroll 1
         for (; part + 16 / ROWS <= parts; part += 16 / ROWS) add_parts<ROWS, 16 / ROWS>(sums, w, rows, part);

@@ -5,25 +5,7 @@ struct Step {  // what all phases of a step see
     const Row* rows;
     const int* ids;  // in shared memory where there are few streams; else each row finds its own
     i64 now;
-    // Of one stream with many windows:
-    const volatile u64* told;  // where its next token will be; null if that is known
-    int begins, oldest;        // the window that begins, and the one that predicts
 };
-
-// A value and the step it is of are written and read as one; whoever needs it looks until the step is the right one.
-__device__ __forceinline__ void tell(u64* line, float value, unsigned step) {
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(line), "r"(__float_as_uint(value)), "r"(step) : "memory");
-}
-
-__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 2 * a.padded_V; }
-
-// What this block's chooser drew for a step.
-__device__ __forceinline__ int asked(const volatile u64* told, i64 now) {
-    u64 v;
-    do v = told[now & 3];
-    while ((unsigned)(v >> 32) != (unsigned)now);
-    return (int)(unsigned)v;
-}
 
 __device__ __forceinline__ int token(const Step& s, int b, i64 n) {
     if (s.ids) return s.ids[b];
@@ -57,20 +39,19 @@ __device__ __forceinline__ float leaky(float x, float leak) { return x > 0 ? x :
 
 __device__ __forceinline__ float4* ring_of(const Arguments& a) { return pool + a.scratch / 4 + threadIdx.x / 32 * SCRATCH; }
 
-template <int ROWS, bool ALONE>
+template <int ROWS>
 __device__ __forceinline__ void layer(const Step& s, const Place& p, int number, const float4* w, int group, int tile) {
     const Arguments& a = s.a;
     const int lane = threadIdx.x % 32, l = lane % 8, total = a.streams * a.windows, H = a.H;
     const int row = tile * ROWS + l % ROWS, at = min(row, total - 1), b = at / a.windows, u = 4 * group + lane / 8;
     const i64 n = s.now - s.rows[b].begun, half = (i64)total * H;
-    const bool begins = ALONE ? at == s.begins : a.rolling ? n >= 0 && n % a.windows == at - b * a.windows : n == 0;
+    const bool begins = a.rolling ? n >= 0 && n % a.windows == at - b * a.windows : n == 0;
     const float* h = a.h + (2 * number + (s.now & 1)) * half;
     float* h_next = a.h + (2 * number + (~s.now & 1)) * half;
     const float* below = number ? a.h + (2 * (number - 1) + (~s.now & 1)) * half : nullptr;
     const float* first_h = a.weights + p.first_h;
     const float4* inputs = (const float4*)(a.weights + p.bias) + u;
-    float4 x4;
-    if (!ALONE) x4 = inputs[number ? 0 : (i64)token(s, b, n) * H];
+    const float4 x4 = inputs[number ? 0 : (i64)token(s, b, n) * H];
 #if CELL == GRU || CELL == RNN
     float state = begins ? first_h[u] : __ldcg(h + (i64)at * H + u);
 #else
@@ -81,29 +62,22 @@ __device__ __forceinline__ void layer(const Step& s, const Place& p, int number,
     const float4* from[SOURCES(ROWS)];
     float4* ring = ring_of(a);
     float sums[ROWS][4] = {};
-    int parts = p.parts;
-    if (number) {
-        parts /= 2;
-#pragma unroll
-        for (int i = 0; i < SOURCES(ROWS); ++i)
-            from[i] = (const float4*)(below + (i64)__shfl_sync(FULL, at, source<ROWS>(i, lane)) * H) + l;
-        add_products<ROWS>(sums, w, from, parts, lane, ring);
-        w += parts * 128;
-    }
+    const int parts = number ? p.parts / 2 : p.parts;
 #pragma unroll
     for (int i = 0; i < SOURCES(ROWS); ++i) {
         const int r = source<ROWS>(i, lane), other = __shfl_sync(FULL, at, r), anew = __shfl_sync(FULL, (int)begins, r);
         from[i] = (const float4*)(anew ? first_h : h + (i64)other * H) + l;
     }
     add_products<ROWS>(sums, w, from, parts, lane, ring);
+    if (number) {
+#pragma unroll
+        for (int i = 0; i < SOURCES(ROWS); ++i)
+            from[i] = (const float4*)(below + (i64)__shfl_sync(FULL, at, source<ROWS>(i, lane)) * H) + l;
+        add_products<ROWS>(sums, w + parts * 128, from, parts, lane, ring);
+    }
     const float4 sum = met<ROWS>(sums, lane);
     if (l >= ROWS || row >= total) return;
-    if (ALONE) x4 = inputs[number ? 0 : (i64)(s.told ? asked(s.told, s.now) : token(s, b, n)) * H];
     const float out = next(x4, sum, state, peepholes);
-    if (ALONE && number == a.layers - 1 && at == s.oldest)
-#pragma unroll 1
-        for (int copy = 0; copy < COPIES; ++copy)
-            tell(a.line + copy * copy_size(a) + (2 * number + (~s.now & 1)) * H + u, out, (unsigned)s.now + 1);
     h_next[(i64)at * H + u] = out;
 #if CELL != GRU && CELL != RNN
     *c = state;
@@ -140,24 +114,5 @@ __device__ __forceinline__ void head(const Step& s, const Place& p, bool last, c
     } else {
         v = make_float4(leaky(v.x, a.leak), leaky(v.y, a.leak), leaky(v.z, a.leak), leaky(v.w, a.leak));
         *(float4*)(a.dense + (i64)b * a.D + column) = v;
-    }
-}
-
-// Where there are more blocks than groups of columns, several share a group's tiles.
-__device__ __forceinline__ int splits_of(int groups, int tiles) { return max(1, min((int)gridDim.x / groups, tiles)); }
-
-// The block's groups of columns, and for each the warp's tiles of rows.
-template <int COMING, class Tile>
-__device__ __forceinline__ void over(const Arguments& a, const Place& p, int tiles, Tile tile) {
-    const int groups = p.groups, splits = splits_of(groups, tiles), warp = threadIdx.x / 32;
-    const i64 size = p.parts * 128;
-#pragma unroll 1
-    for (int j = 0, item = blockIdx.x; item < groups * splits; ++j, item += gridDim.x) {
-        const int group = item % groups;
-#pragma unroll 1
-        for (int t = item / groups + splits * warp; t < tiles; t += splits * COMING) {
-            if (p.resident >= 0) tile(pool + p.resident / 4 + j * size, group, t);
-            else tile((const float4*)(a.weights + p.weights) + group * size, group, t);
-        }
     }
 }

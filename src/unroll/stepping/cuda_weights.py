@@ -42,11 +42,28 @@ class Place:
     groups: int = 0
     parts: int = 0
     resident: int = -1
+    # Of one stream alone: the blocks that do nothing else, and how its work is divided among them.
+    block: int = 0
+    blocks: int = 0
+    each: int = 0
+    together: int = 1
+    tiles: int = 1
 
     @property
     def floats(self) -> int:
         """What one group takes."""
         return self.parts * TERMS * COLUMNS
+
+    @property
+    def items(self) -> int:
+        """What its blocks share out: some neighbouring groups, for one tile of rows."""
+        return self.groups // self.together * self.tiles
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the groups that a block's items may touch."""
+        touched = self.each // self.tiles if self.each % self.tiles == 0 else (self.each + self.tiles - 2) // self.tiles + 1
+        return touched * self.together * self.floats * FLOAT
 
 
 def padded(size: int, to: int) -> int:
@@ -107,7 +124,7 @@ class Weights:
             for W, columns in ((layer.W_x, FROM_X), (layer.W_h, FROM_H))
         )
         b = by_unit(layer.b.detach()[0], cell.GATES, FROM_X[kind], U)
-        packed = pack(W_h) if number == 0 else torch.cat((pack(W_x), pack(W_h)), dim=1)
+        packed = pack(W_h) if number == 0 else torch.cat((pack(W_h), pack(W_x)), dim=1)
         w_c = layer.extra.get("w_c")
         peepholes = 0
         if w_c is not None:

@@ -1,0 +1,75 @@
+"""One stream alone on a GPU: every product gets blocks of its own, as many as its share of the time asks for.
+
+A block that has one product to do keeps that product's weights in its shared memory, and is never kept waiting by another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unroll.stepping.cuda_weights import Place
+
+TILE, TOGETHER = 8, 2  # windows, and groups of columns, that a warp does at once
+WARPS = 8  # of a block, for a layer
+# Roughly, cycles that a block takes for a part of 32 terms of one item; four times that for the head, which every token
+# waits for. What a layer of a stream that runs on does is done long before the token comes that it is for.
+OF_WINDOWS, OF_THE_HEAD, OF_RUNNING_ON = 64, 80, 5
+
+
+def apart(places: Sequence[Place], blocks: int, room: int, windows: int | None) -> tuple[Place, ...] | None:
+    """The layers', dense and out, each with its blocks; `windows` of a stream that has them. None if they do not fit."""
+    layers = len(places) - 2
+    if windows is None:
+        # What is read once a token may be read from the GPU's memory, too; the upper layers are the largest.
+        rates = [OF_RUNNING_ON] * layers + [OF_THE_HEAD] * 2
+        attempts = [[layers - free <= n < layers for n in range(layers + 2)] for free in range(layers + 1)]
+    else:
+        tiles = -(-windows // TILE)
+        places = [replace(p, together=TOGETHER, tiles=tiles) if n < layers else p for n, p in enumerate(places)]
+        rates = [OF_WINDOWS] * layers + [OF_THE_HEAD] * 2
+        attempts = [[False] * (layers + 2)]
+    for anywhere in attempts:
+        ways = [_ways(place, blocks, room, free) for place, free in zip(places, anywhere, strict=True)]
+        if sum(way[0].blocks if way else blocks + 1 for way in ways) <= blocks:
+            placed = _shared_out(ways, rates, blocks)
+            if all(place.resident == 0 or place.each <= WARPS for place in placed):
+                return placed
+    return None
+
+
+def _ways(place: Place, blocks: int, room: int, anywhere: bool) -> list[Place]:
+    """How the product can be divided among ever more blocks; its weights are in their shared memory, or `anywhere`."""
+    ways: list[Place] = []
+    for each in range(place.items, 0, -1):
+        # A block's items may begin with any tile; or every block has tiles of the same groups only, and fewer groups.
+        whole = -(-place.tiles // each) * each
+        for tiles in (place.tiles, whole) if each < place.tiles else (place.tiles,):
+            way = replace(place, each=each, tiles=tiles, resident=0)
+            way = replace(way, blocks=-(-way.items // each))
+            fewest = ways[-1].blocks if ways else 0
+            if way.kept > room and anywhere:
+                way = replace(way, resident=-1)
+            if (way.kept <= room or anywhere) and fewest < way.blocks <= blocks:
+                ways.append(way)
+                break
+    return ways
+
+
+def _shared_out(ways: list[list[Place]], rates: list[int], blocks: int) -> tuple[Place, ...]:
+    """Blocks go, as long as there are some, to the product that takes longest."""
+    chosen = [0] * len(ways)
+    open_ones = set(range(len(ways)))
+    spare = blocks - sum(way[0].blocks for way in ways)
+    while open_ones:
+        slowest = max(open_ones, key=lambda n: (ways[n][chosen[n]].each * ways[n][0].parts * rates[n], -n))
+        better = chosen[slowest] + 1
+        asked = ways[slowest][better].blocks - ways[slowest][better - 1].blocks if better < len(ways[slowest]) else spare + 1
+        if asked > spare:
+            open_ones.remove(slowest)
+        else:
+            chosen[slowest], spare = better, spare - asked
+    placed: list[Place] = []
+    for way, n in zip(ways, chosen, strict=True):
+        placed.append(replace(way[n], block=placed[-1].block + placed[-1].blocks if placed else 0))
+    return tuple(placed)

@@ -1,0 +1,194 @@
+// One stream: values travel between blocks with the number of their step. Follows cuda_many.cu.
+//
+// Nothing is overwritten that somebody may still read. A step's tokens need all of its logits, these all of dense, that
+// all of h, and h needs the token before: whoever writes the values of a step has seen that everyone is done with those of
+// two steps ago, and with dense of the last. So h and logits have two places each, and dense has one. (While tokens are
+// given, and nothing is predicted, layers wait for the one above instead.) A chooser runs only in a block whose layer asks
+// it, since for others nobody would wait.
+
+#define FOR_LAYERS 8  // warps: rows times columns of 8 × 32 are one warp's work, and two warps keep a scheduler busy
+#define CHOOSER FOR_LAYERS
+#define ALONE_WARPS (FOR_LAYERS + 1)
+
+// A value and the step it is of are written and read as one; whoever needs it looks until the step is the right one.
+__device__ __forceinline__ void tell(u64* line, float value, unsigned step) {
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(line), "r"(__float_as_uint(value)), "r"(step) : "memory");
+}
+__device__ __forceinline__ void tell(u64* line, float value, float next, unsigned step) {
+    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(line), "r"(__float_as_uint(value)), "r"(__float_as_uint(next)), "r"(step) : "memory");
+}
+
+__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 2 * a.padded_V; }
+__device__ __forceinline__ const u64* nearest_copy(const Arguments& a) { return a.line + blockIdx.x % COPIES * copy_size(a); }
+
+// What this block's chooser drew for a step.
+__device__ __forceinline__ int asked(const volatile u64* told, i64 now) {
+    u64 v;
+    do v = told[now & 3];
+    while ((unsigned)(v >> 32) != (unsigned)now);
+    return (int)(unsigned)v;
+}
+
+__device__ __forceinline__ uint4 look(const u64* line) {
+    uint4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(line) : "memory");
+    return v;
+}
+
+// So many values of a step, brought to the warp's own shared memory.
+__device__ __forceinline__ void hear(float4* to, const u64* line, int count, unsigned step, int lane) {
+    __syncwarp();
+    for (int start = 0; start < count; start += 1024) {
+        uint4 v[16];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+                const int k = start + 2 * (lane + 32 * i);
+                if (k < count) v[i] = look(line + k);
+            }
+#pragma unroll
+            for (int i = 0; i < 16; ++i) all &= start + 2 * (lane + 32 * i) >= count || (v[i].y == step && v[i].w == step);
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const int k = start + 2 * (lane + 32 * i);
+            if (k < count) ((float2*)to)[k / 2] = make_float2(__uint_as_float(v[i].x), __uint_as_float(v[i].z));
+        }
+    }
+    __syncwarp();
+}
+
+__device__ __forceinline__ void recall(float4* to, const float* from, int count, int lane) {
+    __syncwarp();
+    for (int k = lane; k < count / 4; k += 32) to[k] = __ldcg((const float4*)from + k);
+    __syncwarp();
+}
+
+// As add_products, the row in shared memory. What comes next is fetched while this is multiplied.
+__device__ __forceinline__ void add_row(float (&sums)[1][4], const float4* w, const float4* row, int parts, int lane) {
+    w += lane;
+    row += lane % 8;
+    float4 x[2][2], v[2][2][4];
+    auto bring = [&](int stage, int part) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int at = min(part + i, parts - 1);
+            x[stage][i] = row[8 * at];
+#pragma unroll
+            for (int q = 0; q < 4; ++q) v[stage][i][q] = w[(at * 4 + q) * 32];
+        }
+    };
+    auto add = [&](const float4& x, const float4 (&v)[4]) {
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            float s = sums[0][q];
+            s = __fmaf_rn(x.x, v[q].x, s);
+            s = __fmaf_rn(x.y, v[q].y, s);
+            s = __fmaf_rn(x.z, v[q].z, s);
+            sums[0][q] = __fmaf_rn(x.w, v[q].w, s);
+        }
+    };
+    const int whole = parts / 4 * 4;
+    if (whole) bring(0, 0);
+#pragma unroll 1
+    for (int part = 0; part < whole; part += 4) {
+        bring(1, part + 2);
+        add(x[0][0], v[0][0]);
+        add(x[0][1], v[0][1]);
+        bring(0, part + 4);
+        add(x[1][0], v[1][0]);
+        add(x[1][1], v[1][1]);
+    }
+#pragma unroll 1
+    for (int part = whole; part < parts; ++part) {
+        bring(0, part);
+        add(x[0][0], v[0][0]);
+    }
+}
+
+// The items of a product that this block does: an item is `together` neighbouring groups for one tile of rows.
+struct Items {
+    int first, end, group;  // and the first of their groups
+    __device__ Items(const Place& p) {
+        first = (blockIdx.x - p.block) * p.each;
+        end = min((i64)first + p.each, p.groups / p.together * p.tiles);
+        group = first / p.tiles * p.together;
+    }
+};
+
+// What the block needs of its product's weights is brought to shared memory, if there is room.
+__device__ __forceinline__ void settle_own(const Arguments& a, const Place& p) {
+    if (p.resident < 0) return;
+    const Items own(p);
+    const int last = ((own.end - 1) / p.tiles + 1) * p.together;
+    const i64 size = p.parts * 128;
+    const float4* from = (const float4*)(a.weights + p.weights) + own.group * size;
+    for (int n = threadIdx.x; n < (last - own.group) * size; n += 32 * ALONE_WARPS) pool[n] = from[n];
+}
+
+// One row with one group of the block's, from one part of its terms on.
+__device__ __forceinline__ void add_group(float (&sums)[1][4], const Arguments& a, const Place& p, const Items& own, int group,
+                                          int start, const float4* row, int parts, int lane) {
+    const i64 size = p.parts * 128;
+    if (p.resident >= 0) add_row(sums, pool + (group - own.group) * size + start * 128, row, parts, lane);
+    else add_row(sums, (const float4*)(a.weights + p.weights) + group * size + start * 128, row, parts, lane);
+}
+
+// Draws for each step as soon as there are logits; one warp in every block that needs to know, all alike.
+__device__ __forceinline__ void choosing(const Arguments& a, const Row& row, volatile u64* told) {
+    const int lane = threadIdx.x % 32, each = (a.V + 31) / 32, first = lane * each;
+    const u64* line = nearest_copy(a) + 2 * a.layers * a.H + a.D;
+    float4* scratch = ring_of(a);
+#pragma unroll 1
+    for (int t = a.quiet; t < a.steps; ++t) {
+        const i64 now = a.now + t;
+        const double aimed = uniform(row.seed, a.purpose, now - row.draws);
+        hear(scratch, line + (now & 1) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
+        float x[HELD] = {};
+#pragma unroll
+        for (int i = 0; i < HELD; ++i)
+            if (i < each && first + i < a.V) x[i] = ((const float*)scratch)[first + i];
+        double2 likelihood;
+        const int id = choose<HELD>(row, nullptr, make_float4(x[0], x[1], x[2], x[3]), a.V, aimed, &likelihood,
+                                    told + ((now + 1) & 3), (unsigned)now + 1);
+        if (lane || blockIdx.x) continue;
+        a.last[0] = id;
+        a.ids[t] = id;
+        a.logprobs[t] = likelihood.x - log(likelihood.y);
+    }
+}
+
+// dense, and the last: out; a warp a group of columns.
+__device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool last) {
+    const int lane = threadIdx.x % 32, of_dense = 2 * a.layers * a.H;
+    const Items own(p);
+    const u64* line = nearest_copy(a);
+    float4* scratch = ring_of(a);
+#pragma unroll 1
+    for (int t = a.quiet; t < a.steps; ++t) {
+        const i64 now = a.now + t;
+        const unsigned step = (unsigned)now + 1;
+#pragma unroll 1
+        for (int group = own.first + threadIdx.x / 32; group < own.end; group += ALONE_WARPS) {
+            const int column = 16 * group + 4 * (lane / 8);
+            const float4 bias = *(const float4*)(a.weights + p.bias + column);
+            const int from = last ? of_dense : (2 * (a.layers - 1) + (~now & 1)) * a.H;
+            hear(scratch, line + from, last ? a.D : a.H, step, lane);
+            float sums[1][4] = {};
+            add_group(sums, a, p, own, group, 0, scratch, p.parts, lane);
+            float4 v = met<1>(sums, lane);
+            v.x += bias.x; v.y += bias.y; v.z += bias.z; v.w += bias.w;
+            u64* to = a.line + lane % 8 * copy_size(a) + of_dense + column;  // all eight lanes have it: a copy each
+            if (last) {
+                to += a.D + (now & 1) * a.padded_V;
+                if (lane % 8 == 0) *(float4*)(a.logits + column) = v;
+            } else {
+                v = make_float4(leaky(v.x, a.leak), leaky(v.y, a.leak), leaky(v.z, a.leak), leaky(v.w, a.leak));
+            }
+            tell(to, v.x, v.y, step);
+            tell(to + 2, v.z, v.w, step);
+        }
+    }
+}
