@@ -40,17 +40,17 @@ __device__ __forceinline__ void hear(float4* to, const u64* line, int count, uns
     __syncwarp();
     for (int start = 0; start < count; start += 1024) {
         uint4 v[16];
-        bool all;
+        unsigned missing = 0xffff;  // of the lane's sixteen
         do {
-            all = true;
 #pragma unroll
             for (int i = 0; i < 16; ++i) {
                 const int k = start + 2 * (lane + 32 * i);
-                if (k < count) v[i] = look(line + k);
+                if (k < count && missing >> i & 1) v[i] = look(line + k);
             }
 #pragma unroll
-            for (int i = 0; i < 16; ++i) all &= start + 2 * (lane + 32 * i) >= count || (v[i].y == step && v[i].w == step);
-        } while (!all);
+            for (int i = 0; i < 16; ++i)
+                if (start + 2 * (lane + 32 * i) >= count || (v[i].y == step && v[i].w == step)) missing &= ~(1u << i);
+        } while (missing);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             const int k = start + 2 * (lane + 32 * i);
@@ -66,23 +66,25 @@ __device__ __forceinline__ void recall(float4* to, const float* from, int count,
     __syncwarp();
 }
 
-// As add_products, the row in shared memory. What comes next is fetched while this is multiplied.
-__device__ __forceinline__ void add_row(float (&sums)[1][4], const float4* w, const float4* row, int parts, int lane) {
+// As add_products, of some of the lane's four columns, the row in shared memory. What comes next is fetched while this is
+// multiplied.
+template <int COLUMNS>
+__device__ __forceinline__ void add_row(float (&sums)[1][COLUMNS], const float4* w, const float4* row, int parts, int lane) {
     w += lane;
     row += lane % 8;
-    float4 x[2][2], v[2][2][4];
+    float4 x[2][2], v[2][2][COLUMNS];
     auto bring = [&](int stage, int part) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int at = min(part + i, parts - 1);
             x[stage][i] = row[8 * at];
 #pragma unroll
-            for (int q = 0; q < 4; ++q) v[stage][i][q] = w[(at * 4 + q) * 32];
+            for (int q = 0; q < COLUMNS; ++q) v[stage][i][q] = w[(at * 4 + q) * 32];
         }
     };
-    auto add = [&](const float4& x, const float4 (&v)[4]) {
+    auto add = [&](const float4& x, const float4 (&v)[COLUMNS]) {
 #pragma unroll
-        for (int q = 0; q < 4; ++q) {
+        for (int q = 0; q < COLUMNS; ++q) {
             float s = sums[0][q];
             s = __fmaf_rn(x.x, v[q].x, s);
             s = __fmaf_rn(x.y, v[q].y, s);
@@ -128,12 +130,14 @@ __device__ __forceinline__ void settle_own(const Arguments& a, const Place& p) {
     for (int n = threadIdx.x; n < (last - own.group) * size; n += 32 * ALONE_WARPS) pool[n] = from[n];
 }
 
-// One row with one group of the block's, from one part of its terms on.
-__device__ __forceinline__ void add_group(float (&sums)[1][4], const Arguments& a, const Place& p, const Items& own, int group,
-                                          int start, const float4* row, int parts, int lane) {
+// One row with columns of one group of the block's, from one of the lane's four and from one part of the terms on.
+template <int COLUMNS>
+__device__ __forceinline__ void add_group(float (&sums)[1][COLUMNS], const Arguments& a, const Place& p, const Items& own, int group,
+                                          int column, int start, const float4* row, int parts, int lane) {
     const i64 size = p.parts * 128;
-    if (p.resident >= 0) add_row(sums, pool + (group - own.group) * size + start * 128, row, parts, lane);
-    else add_row(sums, (const float4*)(a.weights + p.weights) + group * size + start * 128, row, parts, lane);
+    const int offset = start * 128 + column * 32;
+    if (p.resident >= 0) add_row(sums, pool + (group - own.group) * size + offset, row, parts, lane);
+    else add_row(sums, (const float4*)(a.weights + p.weights) + group * size + offset, row, parts, lane);
 }
 
 // Draws for each step as soon as there are logits; one warp in every block that needs to know, all alike.
@@ -160,7 +164,7 @@ __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, vol
     }
 }
 
-// dense, and the last: out; a warp a group of columns.
+// dense, and the last: out; two warps a group of columns, since every token waits for them.
 __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool last) {
     const int lane = threadIdx.x % 32, of_dense = 2 * a.layers * a.H;
     const Items own(p);
@@ -171,24 +175,23 @@ __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool
         const i64 now = a.now + t;
         const unsigned step = (unsigned)now + 1;
 #pragma unroll 1
-        for (int group = own.first + threadIdx.x / 32; group < own.end; group += ALONE_WARPS) {
-            const int column = 16 * group + 4 * (lane / 8);
-            const float4 bias = *(const float4*)(a.weights + p.bias + column);
+        for (int half = 2 * own.first + threadIdx.x / 32; half < 2 * own.end; half += ALONE_WARPS) {
+            const int group = half / 2, q = half % 2 * 2, column = 16 * group + 4 * (lane / 8) + q;
+            const float2 bias = *(const float2*)(a.weights + p.bias + column);
             const int from = last ? of_dense : (2 * (a.layers - 1) + (~now & 1)) * a.H;
             hear(scratch, line + from, last ? a.D : a.H, step, lane);
-            float sums[1][4] = {};
-            add_group(sums, a, p, own, group, 0, scratch, p.parts, lane);
-            float4 v = met<1>(sums, lane);
-            v.x += bias.x; v.y += bias.y; v.z += bias.z; v.w += bias.w;
+            float sums[1][2] = {};
+            add_group(sums, a, p, own, group, q, 0, scratch, p.parts, lane);
+            met(sums, lane);
+            float2 v = make_float2(sums[0][0] + bias.x, sums[0][1] + bias.y);
             u64* to = a.line + lane % 8 * copy_size(a) + of_dense + column;  // all eight lanes have it: a copy each
             if (last) {
                 to += a.D + (now & 1) * a.padded_V;
-                if (lane % 8 == 0) *(float4*)(a.logits + column) = v;
+                if (lane % 8 == 0) *(float2*)(a.logits + column) = v;
             } else {
-                v = make_float4(leaky(v.x, a.leak), leaky(v.y, a.leak), leaky(v.z, a.leak), leaky(v.w, a.leak));
+                v = make_float2(leaky(v.x, a.leak), leaky(v.y, a.leak));
             }
             tell(to, v.x, v.y, step);
-            tell(to + 2, v.z, v.w, step);
         }
     }
 }

@@ -26,18 +26,18 @@ __device__ __forceinline__ void running_on(const Arguments& a, const Place& p, i
             else if (t == 0) recall(scratch, a.h + half, H, lane);
             else hear(scratch, line + half, H, (unsigned)now, lane);
             float sums[1][4] = {};
-            add_group(sums, a, p, own, group, 0, scratch, parts, lane);
+            add_group(sums, a, p, own, group, 0, 0, scratch, parts, lane);
 #if CELL == GRU || CELL == RNN
             float state = ((const float*)scratch)[u];
 #endif
             if (number) {
                 hear(scratch, line + half_next - 2 * H, H, (unsigned)now + 1, lane);
-                add_group(sums, a, p, own, group, parts, scratch, parts, lane);
+                add_group(sums, a, p, own, group, 0, parts, scratch, parts, lane);
             }
-            const float4 sum = met<1>(sums, lane);
+            met(sums, lane);
             const int id = number ? 0 : given ? known : asked(told, now);  // needed only here
             const float4 x4 = ((const float4*)(a.weights + p.bias))[(i64)id * H + u];
-            const float out = next(x4, sum, state, peepholes);
+            const float out = next(x4, four(sums[0]), state, peepholes);
             tell(a.line + l * copy_size(a) + half_next + u, out, (unsigned)now + 1);  // all eight lanes have it
             if (l == 0) {
                 a.h[half_next + u] = out;

@@ -123,6 +123,13 @@ __device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* 
         }
 }
 
+// Read from shared memory here, not where the compiler finds a register free.
+__device__ __forceinline__ float4 at_once(const float4* from) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"((unsigned)__cvta_generic_to_shared(from)));
+    return v;
+}
+
 // Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g. They meet
 // the columns of some groups, whose weights lie so far apart.
 template <int GROUPS>
@@ -151,20 +158,21 @@ __device__ __forceinline__ void add_through_ring(float (&sums)[GROUPS][8][4], co
         __syncwarp();
         bring(part + RING - 1);
         const float4* x = ring + (part % RING) * 64 + lane % 8;
+        float4 own[8];
 #pragma unroll
-        for (int r = 0; r < 8; ++r) {
-            const float4 own = x[8 * r];
+        for (int r = 0; r < 8; ++r) own[r] = at_once(x + 8 * r);
+#pragma unroll
+        for (int r = 0; r < 8; ++r)
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g)
 #pragma unroll
                 for (int q = 0; q < 4; ++q) {
                     float s = sums[g][r][q];
-                    s = __fmaf_rn(own.x, v[g][q].x, s);
-                    s = __fmaf_rn(own.y, v[g][q].y, s);
-                    s = __fmaf_rn(own.z, v[g][q].z, s);
-                    sums[g][r][q] = __fmaf_rn(own.w, v[g][q].w, s);
+                    s = __fmaf_rn(own[r].x, v[g][q].x, s);
+                    s = __fmaf_rn(own[r].y, v[g][q].y, s);
+                    s = __fmaf_rn(own[r].z, v[g][q].z, s);
+                    sums[g][r][q] = __fmaf_rn(own[r].w, v[g][q].w, s);
                 }
-        }
     }
 }
 
@@ -193,9 +201,9 @@ __device__ __forceinline__ void add_products(float (&sums)[ROWS][4], const float
     }
 }
 
-// The eight lanes' sums become one: lane l is left with row l mod ROWS.
-template <int ROWS>
-__device__ __forceinline__ float4 met(float (&sums)[ROWS][4], int lane) {
+// The eight lanes' sums become one: in lane l the first row is then row l mod ROWS.
+template <int ROWS, int COLUMNS>
+__device__ __forceinline__ void met(float (&sums)[ROWS][COLUMNS], int lane) {
     int left = ROWS;
 #pragma unroll
     for (int over = 4; over > 0; over /= 2) {
@@ -206,7 +214,7 @@ __device__ __forceinline__ float4 met(float (&sums)[ROWS][4], int lane) {
             for (int r = 0; r < ROWS / 2; ++r)
                 if (r < left)
 #pragma unroll
-                    for (int q = 0; q < 4; ++q) {
+                    for (int q = 0; q < COLUMNS; ++q) {
                         const float low = sums[r][q], high = sums[(r + over) % ROWS][q];
                         sums[r][q] = (upper ? high : low) + __shfl_xor_sync(FULL, upper ? low : high, over);
                     }
@@ -214,8 +222,9 @@ __device__ __forceinline__ float4 met(float (&sums)[ROWS][4], int lane) {
 #pragma unroll
             for (int r = 0; r < ROWS; ++r)
 #pragma unroll
-                for (int q = 0; q < 4; ++q) sums[r][q] += __shfl_xor_sync(FULL, sums[r][q], over);
+                for (int q = 0; q < COLUMNS; ++q) sums[r][q] += __shfl_xor_sync(FULL, sums[r][q], over);
         }
     }
-    return make_float4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]);
 }
+
+__device__ __forceinline__ float4 four(const float (&v)[4]) { return make_float4(v[0], v[1], v[2], v[3]); }

@@ -75,9 +75,9 @@ __device__ __forceinline__ void layer(const Step& s, const Place& p, int number,
             from[i] = (const float4*)(below + (i64)__shfl_sync(FULL, at, source<ROWS>(i, lane)) * H) + l;
         add_products<ROWS>(sums, w + parts * 128, from, parts, lane, ring);
     }
-    const float4 sum = met<ROWS>(sums, lane);
+    met(sums, lane);
     if (l >= ROWS || row >= total) return;
-    const float out = next(x4, sum, state, peepholes);
+    const float out = next(x4, four(sums[0]), state, peepholes);
     h_next[(i64)at * H + u] = out;
 #if CELL != GRU && CELL != RNN
     *c = state;
@@ -106,8 +106,9 @@ __device__ __forceinline__ void head(const Step& s, const Place& p, bool last, c
         from[i] = (const float4*)(rows + (i64)__shfl_sync(FULL, at, source<ROWS>(i, lane)) * width) + l;
     float sums[ROWS][4] = {};
     add_products<ROWS>(sums, w, from, p.parts, lane, ring_of(a));
-    float4 v = met<ROWS>(sums, lane);
+    met(sums, lane);
     if (l >= ROWS || row >= a.streams) return;
+    float4 v = four(sums[0]);
     v.x += bias.x; v.y += bias.y; v.z += bias.z; v.w += bias.w;
     if (last) {
         *(float4*)(a.logits + (i64)b * a.padded_V + column) = v;

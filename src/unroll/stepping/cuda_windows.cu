@@ -63,14 +63,13 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
                 else add_through_ring(sums, (const float4*)(a.weights + p.weights) + (i64)group * size + offset, size, from, parts, lane, ring);
             }
             if (!mine) continue;
-            float4 sum[TOGETHER];
 #pragma unroll
-            for (int g = 0; g < TOGETHER; ++g) sum[g] = met<8>(sums[g], lane);
+            for (int g = 0; g < TOGETHER; ++g) met(sums[g], lane);
             const int id = number ? 0 : given ? known : asked(told, now);  // needed only here
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) {
                 const int unit = u + 4 * g;
-                const float out = next(inputs[(i64)id * H + unit], sum[g], state[g], peepholes_of(a, p, unit));
+                const float out = next(inputs[(i64)id * H + unit], four(sums[g][0]), state[g], peepholes_of(a, p, unit));
                 if (number == top && tile == oldest / 8) {  // a copy by each of the eight lanes
                     const float told_out = __shfl_sync(FULL, out, (lane & 24) | oldest % 8);
                     tell(a.line + l * copy_size(a) + (2 * number + (~now & 1)) * H + unit, told_out, (unsigned)now + 1);
