@@ -23,7 +23,7 @@ from unroll.head import LEAK
 from unroll.kernels import _cuda
 from unroll.model import Model
 from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
-from unroll.stepping.cuda_blocks import apart
+from unroll.stepping.cuda_blocks import TILE, apart
 from unroll.stepping.cuda_weights import FROM_X, Place, Weights
 from unroll.stepping.last_tokens import LastTokens
 
@@ -71,7 +71,7 @@ _NUMBERS = (
 
 class _Arguments(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in (*_POINTERS, "line")),
+        *((name, ctypes.c_void_p) for name in (*_POINTERS, "reached", "line")),
         ("now", ctypes.c_longlong),
         *((name, ctypes.c_int) for name in _NUMBERS),
         ("leak", ctypes.c_float),
@@ -134,8 +134,9 @@ class Machine:
             defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
             self._code = cuda.Module.load(SOURCES, defines)
             w, layers = self.weights, model.experiments[0].layers
-            length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V)
+            length = COPIES * (2 * layers * w.H + w.D + 4 * w.padded_V)
             self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
+            self._reached = torch.zeros(layers, -(-windows // TILE), dtype=torch.int32, device=self.device)
         self.windows, self._rolling = windows, rolling
         places, kept = w.resident(self._blocks, self._room - WARPS * SCRATCH)
         self._many = self._task("generate", WARPS, places, kept)
@@ -189,7 +190,7 @@ class Machine:
         tensors = {
             "weights": w.flat, "places": task.places, "rows": rows, "prompts": prompts, "last": self._last,
             "h": self._h, "c": self._c, "dense": self._dense, "logits": self.logits, "arrived": self._arrived,
-            "line": self._line,
+            "reached": self._reached, "line": self._line,
         }  # fmt: skip
         if drawn is not None:
             tensors |= {"ids": drawn[0], "logprobs": drawn[1]}

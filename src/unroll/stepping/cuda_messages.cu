@@ -2,11 +2,11 @@
 //
 // Nothing is overwritten that somebody may still read. A step's tokens need all of its logits, these all of dense, that
 // all of h, and h needs the token before: whoever writes the values of a step has seen that everyone is done with those of
-// two steps ago, and with dense of the last. So h and logits have two places each, and dense has one. (While tokens are
-// given, and nothing is predicted, layers wait for the one above instead.) A chooser runs only in a block whose layer asks
-// it, since for others nobody would wait.
+// two steps ago, and with dense of the last. So h has two places, and dense has one. Logits have four, since windows that do
+// not predict yet may be up to two steps behind. While tokens are given, and nothing is predicted, a layer waits for the one
+// above instead. A chooser runs only in a block whose layer asks it, since for others nobody would wait.
 
-#define FOR_LAYERS 8  // warps: rows times columns of 8 × 32 are one warp's work, and two warps keep a scheduler busy
+#define FOR_LAYERS 8  // warps, two for each of a core's schedulers
 #define CHOOSER FOR_LAYERS
 #define ALONE_WARPS (FOR_LAYERS + 1)
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ void tell(u64* line, float value, float next, unsigne
     asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(line), "r"(__float_as_uint(value)), "r"(__float_as_uint(next)), "r"(step) : "memory");
 }
 
-__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 2 * a.padded_V; }
+__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 4 * a.padded_V; }
 __device__ __forceinline__ const u64* nearest_copy(const Arguments& a) { return a.line + blockIdx.x % COPIES * copy_size(a); }
 
 // What this block's chooser drew for a step.
@@ -149,7 +149,7 @@ __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, vol
     for (int t = a.quiet; t < a.steps; ++t) {
         const i64 now = a.now + t;
         const double aimed = uniform(row.seed, a.purpose, now - row.draws);
-        hear(scratch, line + (now & 1) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
+        hear(scratch, line + (now & 3) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
         float x[HELD] = {};
 #pragma unroll
         for (int i = 0; i < HELD; ++i)
@@ -186,7 +186,7 @@ __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool
             float2 v = make_float2(sums[0][0] + bias.x, sums[0][1] + bias.y);
             u64* to = a.line + lane % 8 * copy_size(a) + of_dense + column;  // all eight lanes have it: a copy each
             if (last) {
-                to += a.D + (now & 1) * a.padded_V;
+                to += a.D + (now & 3) * a.padded_V;
                 if (lane % 8 == 0) *(float2*)(a.logits + column) = v;
             } else {
                 v = make_float2(leaky(v.x, a.leak), leaky(v.y, a.leak));

@@ -64,7 +64,8 @@ struct Arguments {
     i64* ids;        // [steps, streams] what is drawn
     double* logprobs;
     unsigned* arrived;  // [blocks]
-    u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V] values, and the steps they are of, of one stream
+    unsigned* reached;  // [layers, tiles of windows] how many warps have done how many steps
+    u64* line;          // [COPIES, 2 · layers · H + D + 4 · padded V] values, and the steps they are of, of one stream
     i64 now;
     int layers, streams, windows, rolling, H, D, V, padded_V;
     int steps, quiet, chooses;  // of the steps, so many at first draw nothing
@@ -75,27 +76,17 @@ struct Arguments {
 
 extern __shared__ float4 pool[];
 
-// So many warps of this block, its first ones, have come to an epoch: whoever sees that sees what they wrote before.
+// All blocks have come here with so many of their warps, and each sees what the others wrote before.
 template <int COMING>
-__device__ __forceinline__ void arrive(unsigned* arrived, unsigned epoch) {
+__device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
+    ++epoch;
     asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
     if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(arrived + blockIdx.x), "r"(epoch) : "memory");
-}
-
-// One thread's share of waiting for some blocks to have come to an epoch; the block's threads must meet behind it.
-__device__ __forceinline__ void look_out(const unsigned* arrived, int count, unsigned epoch, int coming) {
-    for (int other = threadIdx.x; other < count; other += coming) {
+    for (int other = threadIdx.x; other < gridDim.x; other += 32 * COMING) {
         unsigned seen;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived + other) : "memory");
         while ((int)(seen - epoch) < 0);
     }
-}
-
-// All blocks have come here with so many of their warps, and each sees what the others wrote before.
-template <int COMING>
-__device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
-    arrive<COMING>(arrived, ++epoch);
-    look_out(arrived, gridDim.x, epoch, 32 * COMING);
     asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
 }
 
@@ -123,17 +114,8 @@ __device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* 
         }
 }
 
-// Read from shared memory here, not where the compiler finds a register free.
-__device__ __forceinline__ float4 at_once(const float4* from) {
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"((unsigned)__cvta_generic_to_shared(from)));
-    return v;
-}
-
-// Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g. They meet
-// the columns of some groups, whose weights lie so far apart.
-template <int GROUPS>
-__device__ __forceinline__ void add_through_ring(float (&sums)[GROUPS][8][4], const float4* w, int apart, const float4* const (&rows)[2],
+// Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g.
+__device__ __forceinline__ void add_through_ring(float (&sums)[8][4], const float4* w, const float4* const (&rows)[2],
                                                  int parts, int lane, float4* ring) {
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane);
     auto bring = [&](int part) {
@@ -149,30 +131,25 @@ __device__ __forceinline__ void add_through_ring(float (&sums)[GROUPS][8][4], co
     for (int part = 0; part < RING - 1; ++part) bring(part);
 #pragma unroll 1
     for (int part = 0; part < parts; ++part) {
-        float4 v[GROUPS][4];
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g)
-#pragma unroll
-            for (int q = 0; q < 4; ++q) v[g][q] = w[g * apart + (part * 4 + q) * 32];
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
         __syncwarp();
         bring(part + RING - 1);
         const float4* x = ring + (part % RING) * 64 + lane % 8;
-        float4 own[8];
+        float4 v[4];
 #pragma unroll
-        for (int r = 0; r < 8; ++r) own[r] = at_once(x + 8 * r);
+        for (int q = 0; q < 4; ++q) v[q] = w[(part * 4 + q) * 32];
 #pragma unroll
-        for (int r = 0; r < 8; ++r)
+        for (int r = 0; r < 8; ++r) {
+            const float4 own = x[8 * r];
 #pragma unroll
-            for (int g = 0; g < GROUPS; ++g)
-#pragma unroll
-                for (int q = 0; q < 4; ++q) {
-                    float s = sums[g][r][q];
-                    s = __fmaf_rn(own[r].x, v[g][q].x, s);
-                    s = __fmaf_rn(own[r].y, v[g][q].y, s);
-                    s = __fmaf_rn(own[r].z, v[g][q].z, s);
-                    sums[g][r][q] = __fmaf_rn(own[r].w, v[g][q].w, s);
-                }
+            for (int q = 0; q < 4; ++q) {
+                float s = sums[r][q];
+                s = __fmaf_rn(own.x, v[q].x, s);
+                s = __fmaf_rn(own.y, v[q].y, s);
+                s = __fmaf_rn(own.z, v[q].z, s);
+                sums[r][q] = __fmaf_rn(own.w, v[q].w, s);
+            }
+        }
     }
 }
 
@@ -189,7 +166,7 @@ __device__ __forceinline__ void add_products(float (&sums)[ROWS][4], const float
     int part = 0;
     w += lane;
     if constexpr (ROWS == 8) {
-        add_through_ring<1>((float (&)[1][8][4])sums, w, 0, rows, parts, lane, ring);
+        add_through_ring(sums, w, rows, parts, lane, ring);
     } else {
 #pragma unroll 1
         for (; part + 16 / ROWS <= parts; part += 16 / ROWS) add_parts<ROWS, 16 / ROWS>(sums, w, rows, part);

@@ -1,23 +1,89 @@
-// A layer of a stream's windows, all of which read the token: a warp a tile of eight rows and two groups of columns, so that what
-// comes out of shared memory is used eight times. And who does what. Follows cuda_one.cu.
+// A layer of a stream's windows, all of which read the token. And who does what. Follows cuda_one.cu.
+//
+// A warp does eight windows, a tile, and the columns of two groups: whatever comes out of shared memory is used eight times.
+// Windows of different tiles have nothing to do with each other but the token. So a step of a tile waits for the step before
+// of the same tile, which all columns have to have done; each of its warps adds one to the tile's count. A step writes where h
+// of two steps ago stood: its own layer has read that in the step before; the layer above must have done that step, too.
 
 #define TOGETHER 2
+#define BEHIND 2  // steps that a tile may be behind another
 
-// A block's count of steps says how far it is. A step reads h of the step before, of all blocks of the layer, and what the layer
-// below makes in this step; it writes where h of two steps ago stood, which the layer above must have read.
+// Read from shared memory here, not where the compiler finds a register free.
+__device__ __forceinline__ float4 at_once(unsigned from) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from));
+    return v;
+}
+
+// As add_products, of eight rows and two groups, whose weights lie so far apart in shared memory. Rows come there several parts
+// ahead; and what the next part needs is read from there while this one is multiplied.
+__device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const float4* w, int apart, const float4* const (&rows)[2],
+                                            int parts, int lane, float4* ring) {
+    const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane), x = (unsigned)__cvta_generic_to_shared(ring + lane % 8);
+    const unsigned weights = (unsigned)__cvta_generic_to_shared(w + lane);
+    float4 v[2][8], own[2];
+    auto bring = [&](int part) {
+        if (part < parts)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + ((part % RING) * 64 + 32 * i) * 16),
+                             "l"(rows[i] + 8 * part) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    auto weight = [&](int part, int n) { return at_once(weights + 16 * (n / 4 * apart + (part * 4 + n % 4) * 32)); };
+    auto add = [&](int part, const float4 (&v)[8], float4 (&v_next)[8]) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
+        __syncwarp();
+        const unsigned row = x + part % RING * 1024;
+        own[0] = at_once(row);
+        own[1] = at_once(row + 128);
+        bring(part + RING - 1);
+        const int later = min(part + 1, parts - 1);
+#pragma unroll
+        for (int r = 0; r < 8; ++r) {
+            v_next[r] = weight(later, r);
+#pragma unroll
+            for (int n = 0; n < 8; ++n) {
+                float s = sums[n / 4][r][n % 4];
+                s = __fmaf_rn(own[r % 2].x, v[n].x, s);
+                s = __fmaf_rn(own[r % 2].y, v[n].y, s);
+                s = __fmaf_rn(own[r % 2].z, v[n].z, s);
+                sums[n / 4][r][n % 4] = __fmaf_rn(own[r % 2].w, v[n].w, s);
+            }
+            if (r < 6) own[r % 2] = at_once(row + 128 * (r + 2));
+        }
+    };
+    __syncwarp();
+#pragma unroll
+    for (int part = 0; part < RING - 1; ++part) bring(part);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) v[0][n] = weight(0, n);
+#pragma unroll 1
+    for (int part = 0; part < parts; part += 2) {
+        add(part, v[0], v[1]);
+        if (part + 1 < parts) add(part + 1, v[1], v[0]);
+    }
+}
+
 __device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last,
-                                        const volatile u64* told, unsigned begun) {
+                                        const volatile u64* told, const unsigned* begun) {
     const Place& p = places[number];
     const Items own(p);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, l = lane % 8, H = a.H, top = a.layers - 1;
-    const int parts = number ? p.parts / 2 : p.parts, size = p.parts * 128;
+    const int parts = number ? p.parts / 2 : p.parts, size = p.parts * 128, tiles = (a.windows + 7) / 8, each = p.groups / TOGETHER;
     const i64 n_first = a.now - row.begun, half = (i64)a.windows * H;
     const float* first_h = a.weights + p.first_h;
     const float4* inputs = (const float4*)(a.weights + p.bias);
     float4* ring = ring_of(a);
     int begins = n_first % a.windows, oldest = n_first + 1 > a.windows ? (n_first + 1) % a.windows : 0;
-    auto wait = [&](const Place& others, unsigned epoch) { look_out(a.arrived + others.block, others.blocks, epoch, 32 * FOR_LAYERS); };
-    auto together = [] { asm volatile("bar.sync 1, %0;" ::"n"(32 * FOR_LAYERS) : "memory"); };
+    // One lane waits until all warps of a layer have done so many steps of a tile.
+    auto wait = [&](int layer, int tile, int steps) {
+        const unsigned* count = a.reached + layer * tiles + tile;
+        const unsigned needed = begun[layer] + steps * each;
+        unsigned seen;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
+        while ((int)(seen - needed) < 0);
+    };
 #pragma unroll 1
     for (int t = 0; t < a.steps; ++t) {
         const i64 now = a.now + t, n = n_first + t;
@@ -25,32 +91,27 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
         const int known = n < 0 ? 0 : now <= row.draws ? a.prompts[row.prompt + n] : last;
         const float* h = a.h + (2 * number + (now & 1)) * half;
         float* h_next = a.h + (2 * number + (~now & 1)) * half;
-        wait(p, begun + t);
-        if (number < top) wait(places[number + 1], begun + t - 1);
-        together();
 #pragma unroll 1
-        for (int first = own.first; first < own.end; first += FOR_LAYERS) {
-            const int item = first + warp, tile = item % (int)p.tiles, group = item / (int)p.tiles * TOGETHER;
-            const bool mine = item < own.end && 8 * tile < a.windows;
+        for (int item = own.first + warp; item < own.end; item += FOR_LAYERS) {
+            const int tile = item % (int)p.tiles, group = item / (int)p.tiles * TOGETHER;
+            if (tile >= tiles) continue;
             const int window = 8 * tile + l, at = min(window, a.windows - 1), u = 4 * group + lane / 8;
-            float sums[TOGETHER][8][4] = {};
-            float state[TOGETHER];
-            if (mine)
+            for (int other = lane; other < tiles; other += 32) wait(number, other, other == tile ? t : t - BEHIND);
+            if (number < top && lane == 31) wait(number + 1, tile, t - 1);
+            __syncwarp();
+            float state[TOGETHER], sums[TOGETHER][8][4] = {};
 #pragma unroll
-                for (int g = 0; g < TOGETHER; ++g) {
+            for (int g = 0; g < TOGETHER; ++g) {
 #if CELL == GRU || CELL == RNN
-                    state[g] = at == begins ? first_h[u + 4 * g] : __ldcg(h + (i64)at * H + u + 4 * g);
+                state[g] = at == begins ? first_h[u + 4 * g] : __ldcg(h + (i64)at * H + u + 4 * g);
 #else
-                    state[g] = at == begins ? a.weights[p.first_c + u + 4 * g] : a.c[number * half + (i64)at * H + u + 4 * g];
+                state[g] = at == begins ? a.weights[p.first_c + u + 4 * g] : a.c[number * half + (i64)at * H + u + 4 * g];
 #endif
-                }
+            }
 #pragma unroll 1
             for (int below = 0; below <= (number > 0); ++below) {
-                if (below && first == own.first) {
-                    wait(places[number - 1], begun + t + 1);
-                    together();
-                }
-                if (!mine) continue;
+                if (below && lane == 0) wait(number - 1, tile, t + 1);
+                __syncwarp();
                 const float4* from[2];
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
@@ -58,11 +119,8 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
                     const float* start = below ? h_next - 2 * half : h;
                     from[i] = (const float4*)(other == begins && !below ? first_h : start + (i64)other * H) + l;
                 }
-                const int offset = below * parts * 128 + lane;
-                if (p.resident >= 0) add_through_ring(sums, pool + (group - own.group) * size + offset, size, from, parts, lane, ring);
-                else add_through_ring(sums, (const float4*)(a.weights + p.weights) + (i64)group * size + offset, size, from, parts, lane, ring);
+                add_windows(sums, pool + (group - own.group) * size + below * parts * 128, size, from, parts, lane, ring);
             }
-            if (!mine) continue;
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) met(sums[g], lane);
             const int id = number ? 0 : given ? known : asked(told, now);  // needed only here
@@ -81,8 +139,8 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
 #endif
             }
             __syncwarp();
+            if (lane == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(a.reached + number * tiles + tile) : "memory");
         }
-        arrive<FOR_LAYERS>(a.arrived, begun + t + 1);
         if (++begins == a.windows) begins = 0;
         if (n + 2 > a.windows && ++oldest == a.windows) oldest = 0;
     }
@@ -94,6 +152,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     __shared__ Row row;
     __shared__ volatile u64 told[4];
     __shared__ int last;
+    __shared__ unsigned begun[MOST_LAYERS];  // what the layers' counts begin from; all tiles are equally far
     const int warp = threadIdx.x / 32;
     unsigned epoch = a.arrived[blockIdx.x];
     if (threadIdx.x == 0) {
@@ -101,6 +160,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
         last = a.last[0];
     }
     if (threadIdx.x < 4) told[threadIdx.x] = ~0ull;
+    if (ROLLING && threadIdx.x < a.layers) begun[threadIdx.x] = a.reached[threadIdx.x * ((a.windows + 7) / 8)];
     for (int n = threadIdx.x; n < (a.layers + 2) * (int)(sizeof(Place) / 8); n += 32 * ALONE_WARPS)
         ((i64*)places)[n] = ((const i64*)a.places)[n];
     __syncthreads();
@@ -109,18 +169,15 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     const bool layers = number >= 0 && number < a.layers;
     if (number >= 0) settle_own(a, places[number]);
     __syncthreads();
-    if (ROLLING) {
-        // A block may draw before another, that has none of the windows that predict, has seen what was drawn last.
-        meet<ALONE_WARPS>(a.arrived, epoch);
-        if (!layers && threadIdx.x == 0) a.arrived[blockIdx.x] = epoch + a.steps;  // as far as the others will be
-    }
+    // A block may draw, or count, before another has seen what was drawn last and what the counts are.
+    if (ROLLING) meet<ALONE_WARPS>(a.arrived, epoch);
     if (number < 0) return;
     if (!layers) {
         heading(a, places[number], number > a.layers);
     } else if (warp == CHOOSER) {
         if (a.chooses && number == 0) choosing(a, row, told);
     } else {
-        if constexpr (ROLLING) rolling(a, places, number, row, last, told, epoch);
+        if constexpr (ROLLING) rolling(a, places, number, row, last, told, begun);
         else running_on(a, places[number], number, row, last, told);
     }
 }
