@@ -35,24 +35,26 @@ __device__ __forceinline__ uint4 look(const u64* line) {
     return v;
 }
 
-// So many values of a step, brought to the warp's own shared memory.
+// So many values of a step, brought to the warp's own shared memory; a lane asks for so many pairs at once, and again only for
+// those that have not come. (Whoever asks for all of them again and again keeps everybody's messages waiting.)
+template <int PAIRS>
 __device__ __forceinline__ void hear(float4* to, const u64* line, int count, unsigned step, int lane) {
     __syncwarp();
-    for (int start = 0; start < count; start += 1024) {
-        uint4 v[16];
-        unsigned missing = 0xffff;  // of the lane's sixteen
+    for (int start = 0; start < count; start += 64 * PAIRS) {
+        uint4 v[PAIRS];
+        unsigned missing = (1u << PAIRS) - 1;
         do {
 #pragma unroll
-            for (int i = 0; i < 16; ++i) {
+            for (int i = 0; i < PAIRS; ++i) {
                 const int k = start + 2 * (lane + 32 * i);
                 if (k < count && missing >> i & 1) v[i] = look(line + k);
             }
 #pragma unroll
-            for (int i = 0; i < 16; ++i)
+            for (int i = 0; i < PAIRS; ++i)
                 if (start + 2 * (lane + 32 * i) >= count || (v[i].y == step && v[i].w == step)) missing &= ~(1u << i);
         } while (missing);
 #pragma unroll
-        for (int i = 0; i < 16; ++i) {
+        for (int i = 0; i < PAIRS; ++i) {
             const int k = start + 2 * (lane + 32 * i);
             if (k < count) ((float2*)to)[k / 2] = make_float2(__uint_as_float(v[i].x), __uint_as_float(v[i].z));
         }
@@ -68,28 +70,18 @@ __device__ __forceinline__ void recall(float4* to, const float* from, int count,
 
 // As add_products, of some of the lane's four columns, the row in shared memory. What comes next is fetched while this is
 // multiplied.
-template <int COLUMNS>
+template <bool ACROSS, int COLUMNS>
 __device__ __forceinline__ void add_row(float (&sums)[1][COLUMNS], const float4* w, const float4* row, int parts, int lane) {
     w += lane;
     row += lane % 8;
-    float4 x[2][2], v[2][2][COLUMNS];
+    float4 x[2][2], v[2][2][ACROSS ? 4 : COLUMNS];
     auto bring = [&](int stage, int part) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int at = min(part + i, parts - 1);
             x[stage][i] = row[8 * at];
 #pragma unroll
-            for (int q = 0; q < COLUMNS; ++q) v[stage][i][q] = w[(at * 4 + q) * 32];
-        }
-    };
-    auto add = [&](const float4& x, const float4 (&v)[COLUMNS]) {
-#pragma unroll
-        for (int q = 0; q < COLUMNS; ++q) {
-            float s = sums[0][q];
-            s = __fmaf_rn(x.x, v[q].x, s);
-            s = __fmaf_rn(x.y, v[q].y, s);
-            s = __fmaf_rn(x.z, v[q].z, s);
-            sums[0][q] = __fmaf_rn(x.w, v[q].w, s);
+            for (int n = 0; n < (ACROSS ? 4 : COLUMNS); ++n) v[stage][i][n] = w[(at * 4 + n) * 32];
         }
     };
     const int whole = parts / 4 * 4;
@@ -97,16 +89,16 @@ __device__ __forceinline__ void add_row(float (&sums)[1][COLUMNS], const float4*
 #pragma unroll 1
     for (int part = 0; part < whole; part += 4) {
         bring(1, part + 2);
-        add(x[0][0], v[0][0]);
-        add(x[0][1], v[0][1]);
+        multiply<ACROSS>(sums[0], x[0][0], v[0][0]);
+        multiply<ACROSS>(sums[0], x[0][1], v[0][1]);
         bring(0, part + 4);
-        add(x[1][0], v[1][0]);
-        add(x[1][1], v[1][1]);
+        multiply<ACROSS>(sums[0], x[1][0], v[1][0]);
+        multiply<ACROSS>(sums[0], x[1][1], v[1][1]);
     }
 #pragma unroll 1
     for (int part = whole; part < parts; ++part) {
         bring(0, part);
-        add(x[0][0], v[0][0]);
+        multiply<ACROSS>(sums[0], x[0][0], v[0][0]);
     }
 }
 
@@ -131,13 +123,13 @@ __device__ __forceinline__ void settle_own(const Arguments& a, const Place& p) {
 }
 
 // One row with columns of one group of the block's, from one of the lane's four and from one part of the terms on.
-template <int COLUMNS>
+template <bool ACROSS, int COLUMNS>
 __device__ __forceinline__ void add_group(float (&sums)[1][COLUMNS], const Arguments& a, const Place& p, const Items& own, int group,
                                           int column, int start, const float4* row, int parts, int lane) {
     const i64 size = p.parts * 128;
     const int offset = start * 128 + column * 32;
-    if (p.resident >= 0) add_row(sums, pool + (group - own.group) * size + offset, row, parts, lane);
-    else add_row(sums, (const float4*)(a.weights + p.weights) + group * size + offset, row, parts, lane);
+    if (p.resident >= 0) add_row<ACROSS>(sums, pool + (group - own.group) * size + offset, row, parts, lane);
+    else add_row<ACROSS>(sums, (const float4*)(a.weights + p.weights) + group * size + offset, row, parts, lane);
 }
 
 // Draws for each step as soon as there are logits; one warp in every block that needs to know, all alike.
@@ -149,7 +141,7 @@ __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, vol
     for (int t = a.quiet; t < a.steps; ++t) {
         const i64 now = a.now + t;
         const double aimed = uniform(row.seed, a.purpose, now - row.draws);
-        hear(scratch, line + (now & 3) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
+        hear<HELD / 2>(scratch, line + (now & 3) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
         float x[HELD] = {};
 #pragma unroll
         for (int i = 0; i < HELD; ++i)
@@ -179,9 +171,9 @@ __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool
             const int group = half / 2, q = half % 2 * 2, column = 16 * group + 4 * (lane / 8) + q;
             const float2 bias = *(const float2*)(a.weights + p.bias + column);
             const int from = last ? of_dense : (2 * (a.layers - 1) + (~now & 1)) * a.H;
-            hear(scratch, line + from, last ? a.D : a.H, step, lane);
+            hear<16>(scratch, line + from, last ? a.D : a.H, step, lane);
             float sums[1][2] = {};
-            add_group(sums, a, p, own, group, q, 0, scratch, p.parts, lane);
+            add_group<false>(sums, a, p, own, group, q, 0, scratch, p.parts, lane);
             met(sums, lane);
             float2 v = make_float2(sums[0][0] + bias.x, sums[0][1] + bias.y);
             u64* to = a.line + lane % 8 * copy_size(a) + of_dense + column;  // all eight lanes have it: a copy each

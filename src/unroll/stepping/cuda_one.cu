@@ -21,18 +21,18 @@ __device__ __forceinline__ void running_on(const Arguments& a, const Place& p, i
             float state = n == 0 ? a.weights[p.first_c + u] : *c;
 #endif
             // Where no token tells that the layer above is done with what stands where this step's h will.
-            if (given && t >= 2 && number + 1 < a.layers) hear(scratch, line + half_next + 2 * H, H, (unsigned)now - 1, lane);
+            if (given && t >= 2 && number + 1 < a.layers) hear<16>(scratch, line + half_next + 2 * H, H, (unsigned)now - 1, lane);
             if (n == 0) recall(scratch, first_h, H, lane);
             else if (t == 0) recall(scratch, a.h + half, H, lane);
-            else hear(scratch, line + half, H, (unsigned)now, lane);
+            else hear<16>(scratch, line + half, H, (unsigned)now, lane);
             float sums[1][4] = {};
-            add_group(sums, a, p, own, group, 0, 0, scratch, parts, lane);
+            add_group<true>(sums, a, p, own, group, 0, 0, scratch, parts, lane);
 #if CELL == GRU || CELL == RNN
             float state = ((const float*)scratch)[u];
 #endif
             if (number) {
-                hear(scratch, line + half_next - 2 * H, H, (unsigned)now + 1, lane);
-                add_group(sums, a, p, own, group, 0, parts, scratch, parts, lane);
+                hear<16>(scratch, line + half_next - 2 * H, H, (unsigned)now + 1, lane);
+                add_group<true>(sums, a, p, own, group, 0, parts, scratch, parts, lane);
             }
             met(sums, lane);
             const int id = number ? 0 : given ? known : asked(told, now);  // needed only here

@@ -90,8 +90,35 @@ __device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
     asm volatile("bar.sync 1, %0;" ::"n"(32 * COMING) : "memory");
 }
 
+// A lane's four terms of a row, and its columns: sums[q] += x·w_q, from the first term to the last. ACROSS: v[n] has what the n-th
+// term means for all columns, else what all terms mean for the n-th column. A layer's weights lie ACROSS: then a sum always meets
+// the same place of a vector, and the compiler can keep the two in different banks of registers; where it cannot, half of
+// all multiplications wait a cycle for their operands.
+template <bool ACROSS, int COLUMNS>
+__device__ __forceinline__ void multiply(float (&sums)[COLUMNS], const float4& x, const float4 (&v)[ACROSS ? 4 : COLUMNS]) {
+    if constexpr (ACROSS) {
+        const float terms[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            sums[0] = __fmaf_rn(terms[n], v[n].x, sums[0]);
+            sums[1] = __fmaf_rn(terms[n], v[n].y, sums[1]);
+            sums[2] = __fmaf_rn(terms[n], v[n].z, sums[2]);
+            sums[3] = __fmaf_rn(terms[n], v[n].w, sums[3]);
+        }
+    } else {
+#pragma unroll
+        for (int q = 0; q < COLUMNS; ++q) {
+            float s = sums[q];
+            s = __fmaf_rn(x.x, v[q].x, s);
+            s = __fmaf_rn(x.y, v[q].y, s);
+            s = __fmaf_rn(x.z, v[q].z, s);
+            sums[q] = __fmaf_rn(x.w, v[q].w, s);
+        }
+    }
+}
+
 // sums[r][q] += row r · column q of the lane's four, over the lane's share of so many parts; all their loads come first.
-template <int ROWS, int PARTS>
+template <bool ACROSS, int ROWS, int PARTS>
 __device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* w, const float4* const (&rows)[ROWS], int part) {
     float4 x[PARTS][ROWS];
 #pragma unroll
@@ -99,22 +126,17 @@ __device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* 
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) x[p][r] = __ldcg(rows[r] + 8 * (part + p));
 #pragma unroll
-    for (int p = 0; p < PARTS; ++p)
+    for (int p = 0; p < PARTS; ++p) {
+        float4 v[4];
 #pragma unroll
-        for (int q = 0; q < 4; ++q) {
-            const float4 v = w[((part + p) * 4 + q) * 32];
+        for (int n = 0; n < 4; ++n) v[n] = w[((part + p) * 4 + n) * 32];
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                float s = sums[r][q];
-                s = __fmaf_rn(x[p][r].x, v.x, s);
-                s = __fmaf_rn(x[p][r].y, v.y, s);
-                s = __fmaf_rn(x[p][r].z, v.z, s);
-                sums[r][q] = __fmaf_rn(x[p][r].w, v.w, s);
-            }
-        }
+        for (int r = 0; r < ROWS; ++r) multiply<ACROSS>(sums[r], x[p][r], v);
+    }
 }
 
 // Eight rows come through shared memory, several parts ahead; lane 8·g + l brings a piece of rows g and 4 + g.
+template <bool ACROSS>
 __device__ __forceinline__ void add_through_ring(float (&sums)[8][4], const float4* w, const float4* const (&rows)[2],
                                                  int parts, int lane, float4* ring) {
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane);
@@ -137,19 +159,9 @@ __device__ __forceinline__ void add_through_ring(float (&sums)[8][4], const floa
         const float4* x = ring + (part % RING) * 64 + lane % 8;
         float4 v[4];
 #pragma unroll
-        for (int q = 0; q < 4; ++q) v[q] = w[(part * 4 + q) * 32];
+        for (int n = 0; n < 4; ++n) v[n] = w[(part * 4 + n) * 32];
 #pragma unroll
-        for (int r = 0; r < 8; ++r) {
-            const float4 own = x[8 * r];
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
-                float s = sums[r][q];
-                s = __fmaf_rn(own.x, v[q].x, s);
-                s = __fmaf_rn(own.y, v[q].y, s);
-                s = __fmaf_rn(own.z, v[q].z, s);
-                sums[r][q] = __fmaf_rn(own.w, v[q].w, s);
-            }
-        }
+        for (int r = 0; r < 8; ++r) multiply<ACROSS>(sums[r], x[8 * r], v);
     }
 }
 
@@ -160,21 +172,21 @@ template <int ROWS>
 __device__ __forceinline__ int source(int i, int lane) { return ROWS == 8 ? 4 * i + lane / 8 : i; }
 
 // In batches of parts as large as registers allow, and what is left part by part: from the first to the last in any case.
-template <int ROWS>
+template <bool ACROSS, int ROWS>
 __device__ __forceinline__ void add_products(float (&sums)[ROWS][4], const float4* w, const float4* const (&rows)[SOURCES(ROWS)],
                                              int parts, int lane, float4* ring) {
     int part = 0;
     w += lane;
     if constexpr (ROWS == 8) {
-        add_through_ring(sums, w, rows, parts, lane, ring);
+        add_through_ring<ACROSS>(sums, w, rows, parts, lane, ring);
     } else {
 #pragma unroll 1
-        for (; part + 16 / ROWS <= parts; part += 16 / ROWS) add_parts<ROWS, 16 / ROWS>(sums, w, rows, part);
+        for (; part + 16 / ROWS <= parts; part += 16 / ROWS) add_parts<ACROSS, ROWS, 16 / ROWS>(sums, w, rows, part);
         if (ROWS == 1)
 #pragma unroll 1
-            for (; part + 4 <= parts; part += 4) add_parts<ROWS, 4>(sums, w, rows, part);
+            for (; part + 4 <= parts; part += 4) add_parts<ACROSS, ROWS, 4>(sums, w, rows, part);
 #pragma unroll 1
-        for (; part < parts; ++part) add_parts<ROWS, 1>(sums, w, rows, part);
+        for (; part < parts; ++part) add_parts<ACROSS, ROWS, 1>(sums, w, rows, part);
     }
 }
 

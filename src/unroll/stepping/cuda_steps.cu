@@ -68,12 +68,12 @@ __device__ __forceinline__ void layer(const Step& s, const Place& p, int number,
         const int r = source<ROWS>(i, lane), other = __shfl_sync(FULL, at, r), anew = __shfl_sync(FULL, (int)begins, r);
         from[i] = (const float4*)(anew ? first_h : h + (i64)other * H) + l;
     }
-    add_products<ROWS>(sums, w, from, parts, lane, ring);
+    add_products<true>(sums, w, from, parts, lane, ring);
     if (number) {
 #pragma unroll
         for (int i = 0; i < SOURCES(ROWS); ++i)
             from[i] = (const float4*)(below + (i64)__shfl_sync(FULL, at, source<ROWS>(i, lane)) * H) + l;
-        add_products<ROWS>(sums, w + parts * 128, from, parts, lane, ring);
+        add_products<true>(sums, w + parts * 128, from, parts, lane, ring);
     }
     met(sums, lane);
     if (l >= ROWS || row >= total) return;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void head(const Step& s, const Place& p, bool last, c
     for (int i = 0; i < SOURCES(ROWS); ++i)
         from[i] = (const float4*)(rows + (i64)__shfl_sync(FULL, at, source<ROWS>(i, lane)) * width) + l;
     float sums[ROWS][4] = {};
-    add_products<ROWS>(sums, w, from, p.parts, lane, ring_of(a));
+    add_products<false>(sums, w, from, p.parts, lane, ring_of(a));
     met(sums, lane);
     if (l >= ROWS || row >= a.streams) return;
     float4 v = four(sums[0]);

@@ -2,7 +2,8 @@
 
 A warp multiplies rows with 16 columns at a time; lane 8·g + l takes columns 4·g … 4·g + 3 of them and the terms
 4·l … 4·l + 3 of every 32. What the 32 lanes read at once lies side by side: [groups of 16 columns, parts of 32 terms,
-4 columns, 32 lanes, 4 terms]. The columns of a layer are its units' four gates, one unit a lane's four columns. Cells
+4 columns, 32 lanes, 4 terms] in the head; in a layer, where many rows are multiplied, [groups, parts, 4 terms, 32 lanes,
+4 columns], for a reason that `multiply` in cuda_products.cu tells. The columns of a layer are its units' four gates, one unit a lane's four columns. Cells
 of fewer gates have columns of 0; the GRU's candidate has two, one for what h brings and one for what the input brings.
 
 Shapes: K terms, N columns, U units (hidden, padded), V vocabulary.
@@ -71,13 +72,17 @@ def padded(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-def pack(W_KN: Tensor) -> Tensor:
-    """A matrix, padded with zeros, in the order that warps read it in: [groups, parts, 4, 32, 4]."""
+def pack(W_KN: Tensor, across: bool) -> Tensor:
+    """A matrix, padded with zeros, in the order that warps read it in: [groups, parts, 4, 32, 4].
+
+    The last of these are a lane's four columns, `across` its terms; or else its four terms, column by column.
+    """
     K, N = W_KN.shape
     whole = W_KN.new_zeros(padded(K, TERMS), padded(N, COLUMNS))
     whole[:K, :N] = W_KN
     split = whole.view(-1, 8, 4, padded(N, COLUMNS) // COLUMNS, 4, 4)  # part, l, term, group, g, column
-    return split.permute(3, 0, 5, 4, 1, 2).reshape(-1, len(whole) // TERMS, 4, 32, 4).contiguous()
+    order = (3, 0, 2, 4, 1, 5) if across else (3, 0, 5, 4, 1, 2)
+    return split.permute(order).reshape(-1, len(whole) // TERMS, 4, 32, 4).contiguous()
 
 
 def by_unit(value: Tensor, gates: int, columns: tuple[int | None, ...], units: int) -> Tensor:
@@ -124,7 +129,7 @@ class Weights:
             for W, columns in ((layer.W_x, FROM_X), (layer.W_h, FROM_H))
         )
         b = by_unit(layer.b.detach()[0], cell.GATES, FROM_X[kind], U)
-        packed = pack(W_h) if number == 0 else torch.cat((pack(W_h), pack(W_x)), dim=1)
+        packed = torch.cat([pack(W, across=True) for W in ((W_h,) if number == 0 else (W_h, W_x))], dim=1)
         w_c = layer.extra.get("w_c")
         peepholes = 0
         if w_c is not None:
@@ -139,7 +144,7 @@ class Weights:
         )
 
     def _dense(self, W: Tensor, b: Tensor, columns: int) -> Place:
-        packed = pack(torch.nn.functional.pad(W, (0, columns - W.shape[1])))
+        packed = pack(torch.nn.functional.pad(W, (0, columns - W.shape[1])), across=False)
         return Place(self._add(packed), self._add(b, columns), groups=packed.shape[0], parts=packed.shape[1])
 
     def resident(self, blocks: int, room: int) -> tuple[tuple[Place, ...], int]:

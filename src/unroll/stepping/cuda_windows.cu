@@ -21,7 +21,7 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const
                                             int parts, int lane, float4* ring) {
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane), x = (unsigned)__cvta_generic_to_shared(ring + lane % 8);
     const unsigned weights = (unsigned)__cvta_generic_to_shared(w + lane);
-    float4 v[2][8], own[2];
+    float4 v[2][TOGETHER][4], own[2];
     auto bring = [&](int part) {
         if (part < parts)
 #pragma unroll
@@ -31,7 +31,7 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     auto weight = [&](int part, int n) { return at_once(weights + 16 * (n / 4 * apart + (part * 4 + n % 4) * 32)); };
-    auto add = [&](int part, const float4 (&v)[8], float4 (&v_next)[8]) {
+    auto add = [&](int part, const float4 (&v)[TOGETHER][4], float4 (&v_next)[TOGETHER][4]) {
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
         __syncwarp();
         const unsigned row = x + part % RING * 1024;
@@ -41,15 +41,9 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const
         const int later = min(part + 1, parts - 1);
 #pragma unroll
         for (int r = 0; r < 8; ++r) {
-            v_next[r] = weight(later, r);
+            v_next[r / 4][r % 4] = weight(later, r);
 #pragma unroll
-            for (int n = 0; n < 8; ++n) {
-                float s = sums[n / 4][r][n % 4];
-                s = __fmaf_rn(own[r % 2].x, v[n].x, s);
-                s = __fmaf_rn(own[r % 2].y, v[n].y, s);
-                s = __fmaf_rn(own[r % 2].z, v[n].z, s);
-                sums[n / 4][r][n % 4] = __fmaf_rn(own[r % 2].w, v[n].w, s);
-            }
+            for (int g = 0; g < TOGETHER; ++g) multiply<true>(sums[g][r], own[r % 2], v[g]);
             if (r < 6) own[r % 2] = at_once(row + 128 * (r + 2));
         }
     };
@@ -57,7 +51,7 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const
 #pragma unroll
     for (int part = 0; part < RING - 1; ++part) bring(part);
 #pragma unroll
-    for (int n = 0; n < 8; ++n) v[0][n] = weight(0, n);
+    for (int n = 0; n < 8; ++n) v[0][n / 4][n % 4] = weight(0, n);
 #pragma unroll 1
     for (int part = 0; part < parts; part += 2) {
         add(part, v[0], v[1]);
