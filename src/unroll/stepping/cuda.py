@@ -30,7 +30,7 @@ from unroll.stepping.last_tokens import LastTokens
 _NAMES = ("products", "steps", "choice", "many", "messages", "one", "windows")
 PIECES = [Path(__file__).with_name(f"cuda_{name}.cu") for name in _NAMES]
 SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
-WARPS, ALONE_WARPS, MOST_LAYERS, RNN = 16, 9, 16, 4  # as in cuda_products.cu and cuda_messages.cu
+WARPS, ALONE_WARPS, MOST_LAYERS, RNN = 16, 8, 16, 4  # as in cuda_products.cu and cuda_messages.cu
 SCRATCH = 256 * 16  # bytes of a block's shared memory that are each of its warps' own,
 OWN_SHARED = 4 * 1024  # and that are neither these nor weights
 MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
@@ -134,7 +134,7 @@ class Machine:
             defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
             self._code = cuda.Module.load(SOURCES, defines)
             w, layers = self.weights, model.experiments[0].layers
-            length = COPIES * (2 * layers * w.H + w.D + 4 * w.padded_V)
+            length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V + 4)
             self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
             self._reached = torch.zeros(layers, -(-windows // TILE), dtype=torch.int32, device=self.device)
         self.windows, self._rolling = windows, rolling
@@ -153,7 +153,8 @@ class Machine:
         w = self.weights
         if (self._rolling and self.windows <= FEW_WINDOWS) or max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD:
             return None
-        placed = apart(w.places, self._blocks, self._room - ALONE_WARPS * SCRATCH, self.windows if self._rolling else None)
+        room = self._room - ALONE_WARPS * SCRATCH
+        placed = apart(w.places, self._blocks, room, self.windows if self._rolling else None)
         if placed is None:
             return None
         kept = max(place.kept for place in placed if place.resident == 0)

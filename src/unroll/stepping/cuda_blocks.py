@@ -11,10 +11,11 @@ from dataclasses import replace
 from unroll.stepping.cuda_weights import Place
 
 TILE, TOGETHER = 8, 2  # windows, and groups of columns, that a warp does at once
-WARPS = 8  # of a block, for a layer
-# Roughly, cycles that a block takes for a part of 32 terms of one item; four times that for the head, which every token
-# waits for. What a layer of a stream that runs on does is done long before the token comes that it is for.
-OF_WINDOWS, OF_THE_HEAD, OF_RUNNING_ON = 64, 80, 5
+FOR_WINDOWS, FOR_ONE = 8, 7  # warps of a block that do windows, and that do a layer of a stream that runs on
+# Roughly, cycles that a block takes for a part of 32 terms: of as many items as it has warps for windows; of one item of the
+# head, times four, since every token waits for it; of an item of a layer that runs on, a little, since that is done long
+# before the token comes that it is for.
+OF_WINDOWS, OF_THE_HEAD, OF_RUNNING_ON = 700, 80, 5
 
 
 def apart(places: Sequence[Place], blocks: int, room: int, windows: int | None) -> tuple[Place, ...] | None:
@@ -33,7 +34,7 @@ def apart(places: Sequence[Place], blocks: int, room: int, windows: int | None) 
         ways = [_ways(place, blocks, room, free) for place, free in zip(places, anywhere, strict=True)]
         if sum(way[0].blocks if way else blocks + 1 for way in ways) <= blocks:
             placed = _shared_out(ways, rates, blocks)
-            if all(place.resident == 0 or place.each <= WARPS for place in placed):
+            if all(place.resident == 0 or place.each <= FOR_ONE for place in placed):
                 return placed
     return None
 
@@ -56,20 +57,26 @@ def _ways(place: Place, blocks: int, room: int, anywhere: bool) -> list[Place]:
     return ways
 
 
+def _cycles(place: Place, rate: int) -> int:
+    """What the product takes each token."""
+    return (-(-place.each // FOR_WINDOWS) if rate == OF_WINDOWS else place.each) * place.parts * rate
+
+
 def _shared_out(ways: list[list[Place]], rates: list[int], blocks: int) -> tuple[Place, ...]:
-    """Blocks go, as long as there are some, to the product that takes longest."""
-    chosen = [0] * len(ways)
-    open_ones = set(range(len(ways)))
-    spare = blocks - sum(way[0].blocks for way in ways)
-    while open_ones:
-        slowest = max(open_ones, key=lambda n: (ways[n][chosen[n]].each * ways[n][0].parts * rates[n], -n))
-        better = chosen[slowest] + 1
-        asked = ways[slowest][better].blocks - ways[slowest][better - 1].blocks if better < len(ways[slowest]) else spare + 1
-        if asked > spare:
-            open_ones.remove(slowest)
-        else:
-            chosen[slowest], spare = better, spare - asked
+    """Blocks go to the product that takes longest, as long as that makes it faster; what is left, to lighten any."""
+    chosen = [way[0] for way in ways]
+    spare = blocks - sum(place.blocks for place in chosen)
+    for costs in (_cycles, lambda place, rate: place.each * place.parts):
+        unsettled = set(range(len(ways)))
+        while unsettled:
+            n = max(unsettled, key=lambda n: (costs(chosen[n], rates[n]), -n))
+            now = costs(chosen[n], rates[n])
+            better = next((way for way in ways[n] if costs(way, rates[n]) < now), None)
+            if better is None or better.blocks - chosen[n].blocks > spare:
+                unsettled.remove(n)
+            else:
+                chosen[n], spare = better, spare - better.blocks + chosen[n].blocks
     placed: list[Place] = []
-    for way, n in zip(ways, chosen, strict=True):
-        placed.append(replace(way[n], block=placed[-1].block + placed[-1].blocks if placed else 0))
+    for place in chosen:
+        placed.append(replace(place, block=placed[-1].block + placed[-1].blocks if placed else 0))
     return tuple(placed)

@@ -67,11 +67,11 @@ struct Symbols {  // what a lane knows of its symbols; KEPT of them at most, or 
 };
 
 // Not inlined: however a stream is placed, the same instructions draw for it. A lane has `each` symbols, and
-// brings their logits where it can keep them. What is found is told, if anybody is to be told, before anything else is
-// done: step and symbol. The likelihood is (logit, sum of e to the logit), both below the highest.
+// brings their logits where it can keep them. What is found is told, step and symbol, in so many places so far apart, before
+// anything else is done. The likelihood is (logit, sum of e to the logit), both below the highest.
 template <int KEPT>
 __device__ __noinline__ int choose(const Row& row, const float* logits, float4 brought, int V, double aimed, double2* likelihood,
-                                   volatile u64* told = nullptr, unsigned step = 0) {
+                                   volatile u64* told = nullptr, int copies = 0, int apart = 0, unsigned step = 0) {
     const int lane = threadIdx.x % 32, each = (V + 31) / 32;
     Symbols<KEPT> s;
     s.logits = logits; s.first = min(lane * each, V); s.end = min(s.first + each, V); s.temperature = row.temperature;
@@ -162,7 +162,7 @@ __device__ __noinline__ int choose(const Row& row, const float* logits, float4 b
         });
         found = __shfl_sync(FULL, found, winner);
     }
-    if (told && lane == 0) *told = (u64)step << 32 | (unsigned)found;
+    if (lane < copies) told[lane * apart] = (u64)step << 32 | (unsigned)found;
     float own_logit = 0.0f;
     s.each([&](int v, float logit, int) { if (v == found) own_logit = logit; });
     *likelihood = make_double2(s.shifted(__shfl_sync(FULL, own_logit, found / each)), total);

@@ -2,13 +2,16 @@
 //
 // Nothing is overwritten that somebody may still read. A step's tokens need all of its logits, these all of dense, that
 // all of h, and h needs the token before: whoever writes the values of a step has seen that everyone is done with those of
-// two steps ago, and with dense of the last. So h has two places, and dense has one. Logits have four, since windows that do
-// not predict yet may be up to two steps behind. While tokens are given, and nothing is predicted, a layer waits for the one
-// above instead. A chooser runs only in a block whose layer asks it, since for others nobody would wait.
+// two steps ago, and with dense of the last. So h and logits have two places each, and dense has one. Tokens have four, since
+// windows that do not predict yet may be up to two steps behind. While tokens are given, and nothing is predicted, a layer
+// waits for the one above instead.
+//
+// A stream that runs on is chosen for in every block of its first layer, which spares a message, but in no other, since for
+// those nobody would wait. For windows there is one chooser, since it would hold up the products of the block it runs in.
 
-#define FOR_LAYERS 8  // warps, two for each of a core's schedulers
-#define CHOOSER FOR_LAYERS
-#define ALONE_WARPS (FOR_LAYERS + 1)
+#define ALONE_WARPS 8  // so that each may have 255 registers: where there are fewer, sums and weights share a bank
+#define CHOOSER (ALONE_WARPS - 1)
+#define WORKERS CHOOSER  // others of a block that has no windows
 
 // A value and the step it is of are written and read as one; whoever needs it looks until the step is the right one.
 __device__ __forceinline__ void tell(u64* line, float value, unsigned step) {
@@ -18,10 +21,10 @@ __device__ __forceinline__ void tell(u64* line, float value, float next, unsigne
     asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(line), "r"(__float_as_uint(value)), "r"(__float_as_uint(next)), "r"(step) : "memory");
 }
 
-__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 4 * a.padded_V; }
+__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 2 * a.padded_V + 4; }
 __device__ __forceinline__ const u64* nearest_copy(const Arguments& a) { return a.line + blockIdx.x % COPIES * copy_size(a); }
 
-// What this block's chooser drew for a step.
+// What was drawn for a step.
 __device__ __forceinline__ int asked(const volatile u64* told, i64 now) {
     u64 v;
     do v = told[now & 3];
@@ -132,8 +135,8 @@ __device__ __forceinline__ void add_group(float (&sums)[1][COLUMNS], const Argum
     else add_row<ACROSS>(sums, (const float4*)(a.weights + p.weights) + group * size + offset, row, parts, lane);
 }
 
-// Draws for each step as soon as there are logits; one warp in every block that needs to know, all alike.
-__device__ __forceinline__ void choosing(const Arguments& a, const Row& row, volatile u64* told) {
+// Draws for each step as soon as there are logits, and tells it in so many places so far apart; one writes it down.
+__device__ __forceinline__ void choosing(const Arguments& a, const Row& row, bool writes, volatile u64* told, int copies, int apart) {
     const int lane = threadIdx.x % 32, each = (a.V + 31) / 32, first = lane * each;
     const u64* line = nearest_copy(a) + 2 * a.layers * a.H + a.D;
     float4* scratch = ring_of(a);
@@ -141,15 +144,15 @@ __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, vol
     for (int t = a.quiet; t < a.steps; ++t) {
         const i64 now = a.now + t;
         const double aimed = uniform(row.seed, a.purpose, now - row.draws);
-        hear<HELD / 2>(scratch, line + (now & 3) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
+        hear<HELD / 2>(scratch, line + (now & 1) * a.padded_V, a.padded_V, (unsigned)now + 1, lane);
         float x[HELD] = {};
 #pragma unroll
         for (int i = 0; i < HELD; ++i)
             if (i < each && first + i < a.V) x[i] = ((const float*)scratch)[first + i];
         double2 likelihood;
         const int id = choose<HELD>(row, nullptr, make_float4(x[0], x[1], x[2], x[3]), a.V, aimed, &likelihood,
-                                    told + ((now + 1) & 3), (unsigned)now + 1);
-        if (lane || blockIdx.x) continue;
+                                    told + ((now + 1) & 3), copies, apart, (unsigned)now + 1);
+        if (lane || !writes) continue;
         a.last[0] = id;
         a.ids[t] = id;
         a.logprobs[t] = likelihood.x - log(likelihood.y);
@@ -167,7 +170,7 @@ __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool
         const i64 now = a.now + t;
         const unsigned step = (unsigned)now + 1;
 #pragma unroll 1
-        for (int half = 2 * own.first + threadIdx.x / 32; half < 2 * own.end; half += ALONE_WARPS) {
+        for (int half = 2 * own.first + threadIdx.x / 32; half < 2 * own.end; half += WORKERS) {
             const int group = half / 2, q = half % 2 * 2, column = 16 * group + 4 * (lane / 8) + q;
             const float2 bias = *(const float2*)(a.weights + p.bias + column);
             const int from = last ? of_dense : (2 * (a.layers - 1) + (~now & 1)) * a.H;
@@ -178,7 +181,7 @@ __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool
             float2 v = make_float2(sums[0][0] + bias.x, sums[0][1] + bias.y);
             u64* to = a.line + lane % 8 * copy_size(a) + of_dense + column;  // all eight lanes have it: a copy each
             if (last) {
-                to += a.D + (now & 3) * a.padded_V;
+                to += a.D + (now & 1) * a.padded_V;
                 if (lane % 8 == 0) *(float2*)(a.logits + column) = v;
             } else {
                 v = make_float2(leaky(v.x, a.leak), leaky(v.y, a.leak));

@@ -65,7 +65,7 @@ struct Arguments {
     double* logprobs;
     unsigned* arrived;  // [blocks]
     unsigned* reached;  // [layers, tiles of windows] how many warps have done how many steps
-    u64* line;          // [COPIES, 2 · layers · H + D + 4 · padded V] values, and the steps they are of, of one stream
+    u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V + 4] values, and the steps they are of, of one stream
     i64 now;
     int layers, streams, windows, rolling, H, D, V, padded_V;
     int steps, quiet, chooses;  // of the steps, so many at first draw nothing

@@ -5,6 +5,7 @@
 // of the same tile, which all columns have to have done; each of its warps adds one to the tile's count. A step writes where h
 // of two steps ago stood: its own layer has read that in the step before; the layer above must have done that step, too.
 
+#define TILE 8
 #define TOGETHER 2
 #define BEHIND 2  // steps that a tile may be behind another
 
@@ -15,18 +16,18 @@ __device__ __forceinline__ float4 at_once(unsigned from) {
     return v;
 }
 
-// As add_products, of eight rows and two groups, whose weights lie so far apart in shared memory. Rows come there several parts
+// As add_products, of a tile and two groups, whose weights lie so far apart in shared memory. Rows come there several parts
 // ahead; and what the next part needs is read from there while this one is multiplied.
-__device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const float4* w, int apart, const float4* const (&rows)[2],
-                                            int parts, int lane, float4* ring) {
+__device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][TILE][4], const float4* w, int apart,
+                                            const float4* const (&rows)[TILE / 4], int parts, int lane, float4* ring) {
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane), x = (unsigned)__cvta_generic_to_shared(ring + lane % 8);
     const unsigned weights = (unsigned)__cvta_generic_to_shared(w + lane);
     float4 v[2][TOGETHER][4], own[2];
     auto bring = [&](int part) {
         if (part < parts)
 #pragma unroll
-            for (int i = 0; i < 2; ++i)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + ((part % RING) * 64 + 32 * i) * 16),
+            for (int i = 0; i < TILE / 4; ++i)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + (part % RING * TILE * 8 + 32 * i) * 16),
                              "l"(rows[i] + 8 * part) : "memory");
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
@@ -34,24 +35,24 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const
     auto add = [&](int part, const float4 (&v)[TOGETHER][4], float4 (&v_next)[TOGETHER][4]) {
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
         __syncwarp();
-        const unsigned row = x + part % RING * 1024;
+        const unsigned row = x + part % RING * TILE * 128;
         own[0] = at_once(row);
         own[1] = at_once(row + 128);
         bring(part + RING - 1);
         const int later = min(part + 1, parts - 1);
 #pragma unroll
-        for (int r = 0; r < 8; ++r) {
-            v_next[r / 4][r % 4] = weight(later, r);
+        for (int r = 0; r < TILE; ++r) {
+            if (r < 4 * TOGETHER) v_next[r / 4][r % 4] = weight(later, r);
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) multiply<true>(sums[g][r], own[r % 2], v[g]);
-            if (r < 6) own[r % 2] = at_once(row + 128 * (r + 2));
+            if (r + 2 < TILE) own[r % 2] = at_once(row + 128 * (r + 2));
         }
     };
     __syncwarp();
 #pragma unroll
     for (int part = 0; part < RING - 1; ++part) bring(part);
 #pragma unroll
-    for (int n = 0; n < 8; ++n) v[0][n / 4][n % 4] = weight(0, n);
+    for (int n = 0; n < 4 * TOGETHER; ++n) v[0][n / 4][n % 4] = weight(0, n);
 #pragma unroll 1
     for (int part = 0; part < parts; part += 2) {
         add(part, v[0], v[1]);
@@ -59,16 +60,17 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][8][4], const
     }
 }
 
-__device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last,
-                                        const volatile u64* told, const unsigned* begun) {
+__device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun) {
     const Place& p = places[number];
     const Items own(p);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, l = lane % 8, H = a.H, top = a.layers - 1;
-    const int parts = number ? p.parts / 2 : p.parts, size = p.parts * 128, tiles = (a.windows + 7) / 8, each = p.groups / TOGETHER;
+    const int parts = number ? p.parts / 2 : p.parts, size = p.parts * 128, each = p.groups / TOGETHER;
+    const int tiles = (a.windows + TILE - 1) / TILE;
     const i64 n_first = a.now - row.begun, half = (i64)a.windows * H;
     const float* first_h = a.weights + p.first_h;
     const float4* inputs = (const float4*)(a.weights + p.bias);
-    float4* ring = ring_of(a);
+    const volatile u64* told = nearest_copy(a) + copy_size(a) - 4;
+    float4* ring = pool + a.scratch / 4 + warp * RING * TILE * 8;
     int begins = n_first % a.windows, oldest = n_first + 1 > a.windows ? (n_first + 1) % a.windows : 0;
     // One lane waits until all warps of a layer have done so many steps of a tile.
     auto wait = [&](int layer, int tile, int steps) {
@@ -86,30 +88,31 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
         const float* h = a.h + (2 * number + (now & 1)) * half;
         float* h_next = a.h + (2 * number + (~now & 1)) * half;
 #pragma unroll 1
-        for (int item = own.first + warp; item < own.end; item += FOR_LAYERS) {
-            const int tile = item % (int)p.tiles, group = item / (int)p.tiles * TOGETHER;
+        for (int item = own.first + warp; item < own.end; item += ALONE_WARPS) {
+            const int tile = item % (int)p.tiles, group = item / (int)p.tiles * TOGETHER, u = 4 * group + lane / 8;
             if (tile >= tiles) continue;
-            const int window = 8 * tile + l, at = min(window, a.windows - 1), u = 4 * group + lane / 8;
             for (int other = lane; other < tiles; other += 32) wait(number, other, other == tile ? t : t - BEHIND);
             if (number < top && lane == 31) wait(number + 1, tile, t - 1);
             __syncwarp();
-            float state[TOGETHER], sums[TOGETHER][8][4] = {};
+            const int window = TILE * tile + l, at = min(window, a.windows - 1);
+            float state[TOGETHER], sums[TOGETHER][TILE][4] = {};
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) {
+                const int unit = u + 4 * g;
 #if CELL == GRU || CELL == RNN
-                state[g] = at == begins ? first_h[u + 4 * g] : __ldcg(h + (i64)at * H + u + 4 * g);
+                state[g] = at == begins ? first_h[unit] : __ldcg(h + (i64)at * H + unit);
 #else
-                state[g] = at == begins ? a.weights[p.first_c + u + 4 * g] : a.c[number * half + (i64)at * H + u + 4 * g];
+                state[g] = at == begins ? a.weights[p.first_c + unit] : a.c[number * half + (i64)at * H + unit];
 #endif
             }
 #pragma unroll 1
             for (int below = 0; below <= (number > 0); ++below) {
                 if (below && lane == 0) wait(number - 1, tile, t + 1);
                 __syncwarp();
-                const float4* from[2];
+                const float4* from[TILE / 4];
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    const int other = min(8 * tile + 4 * i + lane / 8, a.windows - 1);
+                for (int i = 0; i < TILE / 4; ++i) {
+                    const int other = min(TILE * tile + 4 * i + lane / 8, a.windows - 1);
                     const float* start = below ? h_next - 2 * half : h;
                     from[i] = (const float4*)(other == begins && !below ? first_h : start + (i64)other * H) + l;
                 }
@@ -122,8 +125,8 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
             for (int g = 0; g < TOGETHER; ++g) {
                 const int unit = u + 4 * g;
                 const float out = next(inputs[(i64)id * H + unit], four(sums[g][0]), state[g], peepholes_of(a, p, unit));
-                if (number == top && tile == oldest / 8) {  // a copy by each of the eight lanes
-                    const float told_out = __shfl_sync(FULL, out, (lane & 24) | oldest % 8);
+                if (number == top && tile == oldest / TILE) {  // a copy by each of the eight lanes
+                    const float told_out = __shfl_sync(FULL, out, (lane & 24) | oldest % TILE);
                     tell(a.line + l * copy_size(a) + (2 * number + (~now & 1)) * H + unit, told_out, (unsigned)now + 1);
                 }
                 if (window >= a.windows) continue;
@@ -154,7 +157,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
         last = a.last[0];
     }
     if (threadIdx.x < 4) told[threadIdx.x] = ~0ull;
-    if (ROLLING && threadIdx.x < a.layers) begun[threadIdx.x] = a.reached[threadIdx.x * ((a.windows + 7) / 8)];
+    if (ROLLING && threadIdx.x < a.layers) begun[threadIdx.x] = a.reached[threadIdx.x * ((a.windows + TILE - 1) / TILE)];
     for (int n = threadIdx.x; n < (a.layers + 2) * (int)(sizeof(Place) / 8); n += 32 * ALONE_WARPS)
         ((i64*)places)[n] = ((const i64*)a.places)[n];
     __syncthreads();
@@ -166,13 +169,16 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     // A block may draw, or count, before another has seen what was drawn last and what the counts are.
     if (ROLLING) meet<ALONE_WARPS>(a.arrived, epoch);
     if (number < 0) return;
-    if (!layers) {
-        heading(a, places[number], number > a.layers);
+    if (ROLLING && layers) {
+        rolling(a, places, number, row, last, begun);
     } else if (warp == CHOOSER) {
-        if (a.chooses && number == 0) choosing(a, row, told);
+        if (!a.chooses) return;
+        if (ROLLING && blockIdx.x == places[a.layers + 1].block) choosing(a, row, true, a.line + copy_size(a) - 4, COPIES, copy_size(a));
+        if (!ROLLING && number == 0) choosing(a, row, blockIdx.x == 0, told, 1, 0);
+    } else if (layers) {
+        running_on(a, places[number], number, row, last, told);
     } else {
-        if constexpr (ROLLING) rolling(a, places, number, row, last, told, begun);
-        else running_on(a, places[number], number, row, last, told);
+        heading(a, places[number], number > a.layers);
     }
 }
 
