@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -16,26 +18,30 @@ from unroll import cells
 from unroll.decoding import Decoding
 from unroll.head import LEAK
 from unroll.model import Model
-from unroll.stepping import Seat, cuda, plain
+from unroll.stepping import Seat, cuda, cuda_blocks, plain
 from unroll.stepping.cuda_weights import Place, Weights, pack
 
 V = 7
 
 
-@given(st.integers(1, 70), st.integers(1, 40))
-def test_a_lane_finds_its_terms_of_its_columns(K: int, N: int) -> None:
+@given(st.integers(1, 70), st.integers(1, 40), st.booleans())
+def test_a_lane_finds_its_terms_of_its_columns(K: int, N: int, across: bool) -> None:
     W_KN = torch.arange(1.0, K * N + 1).view(K, N)
-    packed = pack(W_KN)
+    packed = pack(W_KN, across)
     assert packed.count_nonzero() == K * N
     k, n = K - 1, N - 1
     lane = 8 * (n % 16 // 4) + k % 32 // 4
-    assert packed[n // 16, k // 32, n % 4, lane, k % 4] == W_KN[k, n]
+    outer, inner = (k % 4, n % 4) if across else (n % 4, k % 4)
+    assert packed[n // 16, k // 32, outer, lane, inner] == W_KN[k, n]
 
 
-def product(weights: Weights, place: Place, x_BK: torch.Tensor) -> torch.Tensor:
+def product(weights: Weights, place: Place, x_BK: torch.Tensor, across: bool = False) -> torch.Tensor:
     """x·W from a place, as the kernel finds it."""
     W = weights.flat[place.weights :][: place.groups * place.floats].view(place.groups, place.parts, 4, 4, 8, 4)
-    W_KN = W.permute(1, 4, 5, 0, 3, 2).reshape(place.parts * 32, place.groups * 16)  # part l term, group g column
+    term, column = (2, 5) if across else (5, 2)
+    W_KN = W.permute(1, 4, term, 0, 3, column).reshape(
+        place.parts * 32, place.groups * 16
+    )  # part l term, group g column
     assert x_BK.shape[1] == W_KN.shape[0]
     return x_BK @ W_KN
 
@@ -46,8 +52,8 @@ def step(model: Model, weights: Weights, ids_B: torch.Tensor, states: list[list[
     for place, state in zip(weights.places, states, strict=False):
         table = flat[place.bias :]
         x = table[: V * 4 * H].view(-1, 4 * H)[ids_B] if below is None else table[: 4 * H].expand(len(ids_B), -1)
-        whole = state[0] if below is None else torch.cat((below, state[0]), 1)
-        x, a = (v.unflatten(1, (H, 4)).unbind(-1) for v in (x, product(weights, place, whole)))
+        whole = state[0] if below is None else torch.cat((state[0], below), 1)
+        x, a = (v.unflatten(1, (H, 4)).unbind(-1) for v in (x, product(weights, place, whole, across=True)))
         kind = model.experiments[0].cell
         if kind == "rnn":
             state[0] = torch.tanh(x[0] + a[0])
@@ -107,16 +113,26 @@ def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
 
 
 def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
-    code = cuda.PIECES[0].read_text()
+    code = "".join(piece.read_text() for piece in cuda.PIECES)
     assert cuda.ROW.itemsize == 64
-    assert ctypes.sizeof(cuda._Arguments) == 13 * 8 + 8 + 12 * 4 + 4 + 4
-    assert f"#define WARPS {cuda.THREADS // 32}\n" in code
+    assert ctypes.sizeof(cuda._Arguments) == 14 * 8 + 8 + 12 * 4 + 4 + 4
+    assert f"#define WARPS {cuda.WARPS}\n" in code
+    assert f"#define ALONE_WARPS {cuda.ALONE_WARPS} " in code
     assert f"#define MOST_LAYERS {cuda.MOST_LAYERS}\n" in code
     assert f"#define RNN {cuda.RNN}\n" in code
-    assert f"#define SCRATCH {cuda.SCRATCH // cuda.THREADS * 32 // 16} " in code
+    assert f"#define SCRATCH {cuda.SCRATCH // 16} " in code
     assert f"#define COPIES {cuda.COPIES} " in code
     assert f"#define HELD {cuda.MOST_HELD // 32} " in code
-    assert cuda.MOST_ALONE * 4 == cuda.SCRATCH // cuda.THREADS * 32, "a row of `one` fits into a warp's own"
+    assert f"#define TILE {cuda_blocks.TILE}\n" in code
+    assert f"#define TOGETHER {cuda_blocks.TOGETHER}\n" in code
+    assert cuda_blocks.FOR_WINDOWS == cuda.ALONE_WARPS
+    assert cuda_blocks.FOR_ONE == cuda.ALONE_WARPS - 1, "the last may be a chooser"
+    assert f"#define AHEAD {cuda.ALONE_SCRATCH // (16 * 8 * cuda_blocks.TILE)} " in code
+    assert cuda.MOST_ALONE * 4 == cuda.SCRATCH, "a row of `one` fits into a warp's own"
+    fields = re.search(r"struct Place \{.*?\n\};", code, re.DOTALL)
+    assert fields and re.findall(r"\w+(?=[,;])", re.sub(r"//.*", "", fields[0])) == [
+        f.name for f in dataclasses.fields(Place)
+    ]
 
 
 @every_cell

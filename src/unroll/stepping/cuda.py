@@ -31,7 +31,7 @@ _NAMES = ("products", "steps", "choice", "many", "messages", "one", "windows")
 PIECES = [Path(__file__).with_name(f"cuda_{name}.cu") for name in _NAMES]
 SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
 WARPS, ALONE_WARPS, MOST_LAYERS, RNN = 16, 8, 16, 4  # as in cuda_products.cu and cuda_messages.cu
-SCRATCH = 256 * 16  # bytes of a block's shared memory that are each of its warps' own,
+SCRATCH, ALONE_SCRATCH = 256 * 16, 384 * 16  # bytes of a block's shared memory that are each of its warps' own,
 OWN_SHARED = 4 * 1024  # and that are neither these nor weights
 MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
 FEW_WINDOWS, COPIES = 16, 8  # `windows` does more, eight at a time
@@ -81,12 +81,13 @@ class _Arguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Task:
-    """A kernel, its warps in a block, where it finds its products, and the bytes of weights that a block keeps."""
+    """A kernel, its warps in a block, where it finds its products; bytes of weights that a block keeps, and in all."""
 
     kernel: str
     warps: int
     places: Tensor
     kept: int
+    shared: int
 
 
 def supports(model: Model, procedure: str) -> bool:
@@ -139,26 +140,27 @@ class Machine:
             self._reached = torch.zeros(layers, -(-windows // TILE), dtype=torch.int32, device=self.device)
         self.windows, self._rolling = windows, rolling
         places, kept = w.resident(self._blocks, self._room - WARPS * SCRATCH)
-        self._many = self._task("generate", WARPS, places, kept)
+        self._many = self._task("generate", WARPS, places, kept, kept + WARPS * SCRATCH)
         self._one = self._alone() or self._many
         self._layers, self._states = layers, len(model.cell.STATES)
         self.now = self.streams = 0
 
-    def _task(self, kernel: str, warps: int, places: Sequence[Place], kept: int) -> _Task:
+    def _task(self, kernel: str, warps: int, places: Sequence[Place], kept: int, shared: int) -> _Task:
         offsets = [list(vars(place).values()) for place in places]
-        return _Task(kernel, warps, torch.tensor(offsets, dtype=torch.int64, device=self.device), kept)
+        return _Task(kernel, warps, torch.tensor(offsets, dtype=torch.int64, device=self.device), kept, shared)
 
     def _alone(self) -> _Task | None:
         """What does one stream faster than what does any number, if it is made for such a model and fits this GPU."""
         w = self.weights
         if (self._rolling and self.windows <= FEW_WINDOWS) or max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD:
             return None
-        room = self._room - ALONE_WARPS * SCRATCH
+        room = self._room - ALONE_WARPS * ALONE_SCRATCH
         placed = apart(w.places, self._blocks, room, self.windows if self._rolling else None)
         if placed is None:
             return None
         kept = max(place.kept for place in placed if place.resident == 0)
-        return self._task("windows" if self._rolling else "one", ALONE_WARPS, placed, kept)
+        shared = kept + ALONE_WARPS * ALONE_SCRATCH
+        return self._task("windows" if self._rolling else "one", ALONE_WARPS, placed, kept, shared)
 
     def begin(self, streams: int) -> None:
         """So many streams, of which nothing is known."""
@@ -202,7 +204,7 @@ class Machine:
             scratch=task.kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
         )  # fmt: skip
         with torch.cuda.device(self.device):
-            code = self._code[task.kernel].allow(task.kept + task.warps * SCRATCH)
+            code = self._code[task.kernel].allow(task.shared)
             code.launch((self._blocks,), 32 * task.warps, arguments, together=True)
         self.now += steps
 

@@ -1,6 +1,6 @@
 """One stream alone on a GPU: every product gets blocks of its own, as many as its share of the time asks for.
 
-A block that has one product to do keeps that product's weights in its shared memory, and is never kept waiting by another's.
+A block that has one product to do keeps that product's weights in its shared memory, and never waits for another's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from unroll.stepping.cuda_weights import Place
 
 TILE, TOGETHER = 8, 2  # windows, and groups of columns, that a warp does at once
 FOR_WINDOWS, FOR_ONE = 8, 7  # warps of a block that do windows, and that do a layer of a stream that runs on
-# Roughly, cycles that a block takes for a part of 32 terms: of as many items as it has warps for windows; of one item of the
-# head, times four, since every token waits for it; of an item of a layer that runs on, a little, since that is done long
-# before the token comes that it is for.
+# Roughly, cycles that a block takes for a part of 32 terms: of as many items as it has warps for windows; of one item
+# of the head, times four, since every token waits for it; of an item of a layer that runs on, a little, since that is
+# done long before the token comes that it is for.
 OF_WINDOWS, OF_THE_HEAD, OF_RUNNING_ON = 700, 80, 5
 
 
 def apart(places: Sequence[Place], blocks: int, room: int, windows: int | None) -> tuple[Place, ...] | None:
-    """The layers', dense and out, each with its blocks; `windows` of a stream that has them. None if they do not fit."""
+    """The layers', dense and out, each with its blocks; of a stream with or without windows. None if they do not fit."""
     layers = len(places) - 2
     if windows is None:
         # What is read once a token may be read from the GPU's memory, too; the upper layers are the largest.

@@ -8,6 +8,7 @@
 #define TILE 8
 #define TOGETHER 2
 #define BEHIND 2  // steps that a tile may be behind another
+#define AHEAD 6   // parts of eight rows that a warp has at hand or under way
 
 // Read from shared memory here, not where the compiler finds a register free.
 __device__ __forceinline__ float4 at_once(unsigned from) {
@@ -23,41 +24,50 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][TILE][4], co
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane), x = (unsigned)__cvta_generic_to_shared(ring + lane % 8);
     const unsigned weights = (unsigned)__cvta_generic_to_shared(w + lane);
     float4 v[2][TOGETHER][4], own[2];
+    int came = 0, goes = 0;  // places in the ring: of the part that is read next, and of the one that is brought next
     auto bring = [&](int part) {
         if (part < parts)
 #pragma unroll
             for (int i = 0; i < TILE / 4; ++i)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + (part % RING * TILE * 8 + 32 * i) * 16),
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + (goes * TILE * 8 + 32 * i) * 16),
                              "l"(rows[i] + 8 * part) : "memory");
         asm volatile("cp.async.commit_group;" ::: "memory");
+        goes = goes + 1 == AHEAD ? 0 : goes + 1;
     };
     auto weight = [&](int part, int n) { return at_once(weights + 16 * (n / 4 * apart + (part * 4 + n % 4) * 32)); };
     auto add = [&](int part, const float4 (&v)[TOGETHER][4], float4 (&v_next)[TOGETHER][4]) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
-        __syncwarp();
-        const unsigned row = x + part % RING * TILE * 128;
-        own[0] = at_once(row);
-        own[1] = at_once(row + 128);
-        bring(part + RING - 1);
+        const unsigned row = x + came * TILE * 128;
         const int later = min(part + 1, parts - 1);
+        came = came + 1 == AHEAD ? 0 : came + 1;
+        const unsigned next_row = x + came * TILE * 128;
 #pragma unroll
         for (int r = 0; r < TILE; ++r) {
-            if (r < 4 * TOGETHER) v_next[r / 4][r % 4] = weight(later, r);
+            v_next[r / 4][r % 4] = weight(later, r);
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) multiply<true>(sums[g][r], own[r % 2], v[g]);
-            if (r + 2 < TILE) own[r % 2] = at_once(row + 128 * (r + 2));
+            if (r == 3) {  // the next part is here, and nobody reads the last one any more
+                asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 3) : "memory");
+                __syncwarp();
+                bring(part + AHEAD - 1);
+            }
+            own[r % 2] = at_once(r + 2 < TILE ? row + 128 * (r + 2) : next_row + 128 * (r + 2 - TILE));
         }
     };
     __syncwarp();
 #pragma unroll
-    for (int part = 0; part < RING - 1; ++part) bring(part);
+    for (int part = 0; part < AHEAD - 1; ++part) bring(part);
 #pragma unroll
     for (int n = 0; n < 4 * TOGETHER; ++n) v[0][n / 4][n % 4] = weight(0, n);
+    asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 2) : "memory");
+    __syncwarp();
+    own[0] = at_once(x);
+    own[1] = at_once(x + 128);
 #pragma unroll 1
     for (int part = 0; part < parts; part += 2) {
         add(part, v[0], v[1]);
         if (part + 1 < parts) add(part + 1, v[1], v[0]);
     }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
 __device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun) {
@@ -70,7 +80,7 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
     const float* first_h = a.weights + p.first_h;
     const float4* inputs = (const float4*)(a.weights + p.bias);
     const volatile u64* told = nearest_copy(a) + copy_size(a) - 4;
-    float4* ring = pool + a.scratch / 4 + warp * RING * TILE * 8;
+    float4* ring = pool + a.scratch / 4 + warp * AHEAD * TILE * 8;
     int begins = n_first % a.windows, oldest = n_first + 1 > a.windows ? (n_first + 1) % a.windows : 0;
     // One lane waits until all warps of a layer have done so many steps of a tile.
     auto wait = [&](int layer, int tile, int steps) {
@@ -120,17 +130,23 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
             }
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) met(sums[g], lane);
+            const Peepholes peepholes[TOGETHER] = {peepholes_of(a, p, u), peepholes_of(a, p, u + 4)};
             const int id = number ? 0 : given ? known : asked(told, now);  // needed only here
+            float out[TOGETHER];
+            float4 x4[TOGETHER];
+#pragma unroll
+            for (int g = 0; g < TOGETHER; ++g) x4[g] = inputs[(i64)id * H + u + 4 * g];
+#pragma unroll
+            for (int g = 0; g < TOGETHER; ++g) out[g] = next(x4[g], four(sums[g][0]), state[g], peepholes[g]);
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) {
                 const int unit = u + 4 * g;
-                const float out = next(inputs[(i64)id * H + unit], four(sums[g][0]), state[g], peepholes_of(a, p, unit));
                 if (number == top && tile == oldest / TILE) {  // a copy by each of the eight lanes
-                    const float told_out = __shfl_sync(FULL, out, (lane & 24) | oldest % TILE);
+                    const float told_out = __shfl_sync(FULL, out[g], (lane & 24) | oldest % TILE);
                     tell(a.line + l * copy_size(a) + (2 * number + (~now & 1)) * H + unit, told_out, (unsigned)now + 1);
                 }
                 if (window >= a.windows) continue;
-                h_next[(i64)at * H + unit] = out;
+                h_next[(i64)at * H + unit] = out[g];
 #if CELL != GRU && CELL != RNN
                 a.c[number * half + (i64)at * H + unit] = state[g];
 #endif
