@@ -74,8 +74,7 @@ class Recorded:
         self.place = torch.zeros(1, dtype=torch.long, device=number.device)
 
         def whole() -> None:
-            starts_MB, resets_MB = (s.index_select(0, self.place)[0] for s in (self.starts_nMB, self.resets_nMB))
-            step(batches.gather(number, starts_MB, resets_MB))
+            step(batches.gather_at(number, self.starts_nMB, self.resets_nMB, self.place))
             self.number += 1
             self.place += 1
 

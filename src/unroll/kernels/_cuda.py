@@ -28,7 +28,7 @@ def module(name: str, defines: Mapping[str, int | str | None]) -> cuda.Module:
 
 
 def input_gradients(
-    below: Tensor, d_sums_MNG: Tensor, W_x: Tensor, inputs: int
+    below: Tensor, d_sums_MNG: Tensor, W_x: Tensor | None, inputs: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of W_x, of b, and of what is below a layer, from the gradients of its gates' sums over all N steps and rows."""
     M, N, _ = d_sums_MNG.shape
@@ -39,6 +39,7 @@ def input_gradients(
         ones.scatter_(2, below.view(M, N, 1).long(), 1.0)
         d_W_x = product(ones.transpose(1, 2), d_sums_MNG)
         return d_W_x, d_W_x.sum(1), None
+    assert W_x is not None
     d_W_x = product(below.flatten(1, 2).transpose(1, 2), d_sums_MNG)
     ones = torch.ones(1, 1, 1, dtype=d_sums_MNG.dtype, device=d_sums_MNG.device).expand(M, 1, N)
     d_below = torch.bmm(d_sums_MNG, W_x.transpose(1, 2)).view_as(below)
