@@ -7,6 +7,7 @@ Shapes: M runs, B rows, K scored positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unroll import optimisers, parts, precisions
+from unroll import beside, optimisers, parts, precisions
 from unroll.batches import Batch, Batches
 from unroll.corpus import Corpus
 from unroll.experiment import Experiment
@@ -114,7 +115,8 @@ class Learner:
             self._advance(self.batches[self.count])
 
     def _advance(self, batch: Batch) -> None:
-        with precisions.multiplying(self.experiments[0].precision):
+        whole = beside.allowed() if self._fused else nullcontext()
+        with precisions.multiplying(self.experiments[0].precision), whole:
             nll_MBK, state = self.model.nll(batch, self.carried)
             if self._fused:
                 alive_M, gradients = self._judged_at_once(nll_MBK.transpose(1, 2))
@@ -148,6 +150,7 @@ class Learner:
     def _gradients(self, of: Tensor, d: Tensor | None = None) -> dict[str, Tensor]:
         parameters = self.model.parameters
         found = torch.autograd.grad(of, list(parameters.values()), d)
+        beside.finish()
         return {name: g.contiguous() for name, g in zip(parameters, found, strict=True)}
 
     def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:

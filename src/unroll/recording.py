@@ -29,7 +29,8 @@ def recorded(work: Callable[[], None], warm_up: int = WARM_UP) -> torch.cuda.CUD
             work()
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with uncollected(), torch.cuda.graph(graph):
+    # Ahead of what goes on beside it (see beside.py), wherever there is room for one of the two alone.
+    with uncollected(), torch.cuda.graph(graph, stream=torch.cuda.Stream(priority=-1)):
         work()
     return graph
 

@@ -181,8 +181,9 @@ struct Place {
     }
     __device__ int unit(int i) const { return ((i * 2 + group) * 4 + warp) * 4 + quarter; }  // within the block
     __device__ int row(int p, int s) const { return 16 * p + 8 * upper + 2 * inner + s; }     // within the tile
-    // The block that this thread copies to, where there is one: a warp's copies leave one after the other, so all share them.
-    __device__ int peer() const { return lane * (THREADS / 32) + thread / 32; }
+    // The block that this thread copies to, where there is one. A warp's copies leave one after the other: where they are
+    // long, all warps share them.
+    __device__ int peer() const { return CHAINS > 1 ? lane * (THREADS / 32) + thread / 32 : thread; }
 };
 
 __device__ __forceinline__ Peepholes peepholes(const float* w_c, int run, int unit) {
@@ -291,6 +292,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const read = mail + (2 * c + parity) * MAIL;
             unsigned char* const write = mail + (2 * c + 1 - parity) * MAIL;
+            if (!EARLY) fetch(c, 0);
             if (t > 0) {
                 const u32 box = boxes + 8 * (2 * c + parity);
                 mailbox_wait(box, ((t - 1) >> 1) & 1);
@@ -302,8 +304,6 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                     fetch(next, 0);
                     look_up(next, t + 1 + wraps);
                 }
-            } else {
-                fetch(c, 0);
             }
             const u64 from = operand(address(read));
             float sums_of[TILES][CROWS / 2];
@@ -475,9 +475,9 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     };
     auto arrived = [&](int c, int n) { return mail + (2 * c + ((n + 1) & 1)) * MAIL; };
 
-    Quad kept[CHAINS][PAIRS];
-    Two after[CHAINS][PAIRS], before[CHAINS][PAIRS];
-    bf16 top[CHAINS][PAIRS][2];
+    Quad kept[TILES][PAIRS];
+    Two after[TILES][PAIRS], before[TILES][PAIRS];
+    bf16 top[TILES][PAIRS][2];
     auto fetch = [&](int c, int i, int t) {  // what a tile's step back through step t needs
         const int at = (c * TILES + i) * PAIRS * THREADS;
         const size_t back = T - 1 - t;
@@ -485,8 +485,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         const Two* state = saved_state - back * step_size + at;
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p) {
-            kept[c][p] = load(own + p * THREADS);
-            after[c][p] = load(state + p * THREADS);
+            kept[i][p] = load(own + p * THREADS);
+            after[i][p] = load(state + p * THREADS);
         }
     };
     auto fetch_late = [&](int c, int i, int t) {  // and what it needs last: the sums that arrive are added up meanwhile
@@ -497,16 +497,16 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
             for (int s = 0; s < 2; ++s)
-                top[c][p][s] = load(above + min(me.row0 + c * CROWS + me.row(p, s), B - 1) * HIDDEN + me.unit(i));
+                top[i][p][s] = load(above + min(me.row0 + c * CROWS + me.row(p, s), B - 1) * HIDDEN + me.unit(i));
         if (t > 0) {
 #pragma unroll
-            for (int p = 0; p < PAIRS; ++p) before[c][p] = load(state + p * THREADS - step_size);
+            for (int p = 0; p < PAIRS; ++p) before[i][p] = load(state + p * THREADS - step_size);
         } else {
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p) {
                 const int b = me.row0 + c * CROWS + me.row(p, 0);
-                before[c][p].a = load(state_first + min(b, B - 1) * HIDDEN + me.unit(i));
-                before[c][p].b = load(state_first + min(b + 1, B - 1) * HIDDEN + me.unit(i));
+                before[i][p].a = load(state_first + min(b, B - 1) * HIDDEN + me.unit(i));
+                before[i][p].b = load(state_first + min(b + 1, B - 1) * HIDDEN + me.unit(i));
             }
         }
     };
@@ -525,8 +525,11 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const now = gates + ((n * CHAINS + c) & 1) * OWN;
-            if (!EARLY) fetch(c, 0, t);
-            fetch_late(c, 0, t);
+#pragma unroll
+            for (int i = 0; i < TILES; ++i) {
+                if (!EARLY) fetch(c, i, t);
+                fetch_late(c, i, t);
+            }
             await(c, n);
             uint2 d_sums[TILES][PAIRS][2];
 #pragma unroll
@@ -542,11 +545,11 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
                     for (int s = 0; s < 2; ++s) {
                         Gates k;
-                        k.i = low(s ? kept[c][p].z : kept[c][p].x); k.f = high(s ? kept[c][p].z : kept[c][p].x);
-                        k.g = low(s ? kept[c][p].w : kept[c][p].y); k.o = high(s ? kept[c][p].w : kept[c][p].y);
+                        k.i = low(s ? kept[i][p].z : kept[i][p].x); k.f = high(s ? kept[i][p].z : kept[i][p].x);
+                        k.g = low(s ? kept[i][p].w : kept[i][p].y); k.o = high(s ? kept[i][p].w : kept[i][p].y);
                         const float inside = me.row0 + c * CROWS + me.row(p, s) < B ? 1.0f : 0.0f;
-                        Gates d = step_back((widen(top[c][p][s]) + sum[p][s]) * inside, d_state[c][i][p][s], k,
-                                            s ? after[c][p].b : after[c][p].a, s ? before[c][p].b : before[c][p].a,
+                        Gates d = step_back((widen(top[i][p][s]) + sum[p][s]) * inside, d_state[c][i][p][s], k,
+                                            s ? after[i][p].b : after[i][p].a, s ? before[i][p].b : before[i][p].a,
                                             w, d_w[i], clip);
                         d_sums[i][p][s] = make_uint2(pack(d.i, d.f), pack(d.g, d.o));
                     }
@@ -555,10 +558,6 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                 for (int p = 0; p < PAIRS; ++p) {
                     *(uint2*)(to + p * 256) = d_sums[i][p][0];
                     *(uint2*)(to + p * 256 + 16) = d_sums[i][p][1];
-                }
-                if (i + 1 < TILES) {
-                    fetch(c, i + 1, t);
-                    fetch_late(c, i + 1, t);
                 }
             }
             publish();
