@@ -92,7 +92,6 @@ extern "C" __global__ void judge(const float* nll, const float* weights, const i
     __shared__ double sums[THREADS][2];
     const int m = blockIdx.x, thread = threadIdx.x;
     double loss = 0.0, weight = 0.0;
-#pragma unroll 8
     for (int n = thread; n < K * B; n += THREADS) loss += nll[(size_t)m * K * B + n] * weights[m * K + n / B];
     for (int k = thread; k < K; k += THREADS) weight += weights[m * K + k];
     sums[thread][0] = loss;
