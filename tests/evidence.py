@@ -30,7 +30,7 @@ def note_error(kernel: str, precision: str, what: str, error: float, bound: floa
 
 def source_hashes() -> dict[str, str]:
     """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share; and
-    one each for the head and for sampling."""
+    one each for the head, for sampling and for what surrounds a recorded step."""
     cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
     hashes = {}
     for name in plugins.names("unroll.kernels"):
@@ -43,7 +43,9 @@ def source_hashes() -> dict[str, str]:
     package = folder.parent
     head = [*package.glob("cuda_head.*"), *package.glob("cuda_dropout.*"), *package.glob("hopper_*.*")]
     sampling = [*sorted((package / "stepping").glob("cuda*")), folder / "pointwise.cu"]
-    return hashes | {"head": _digest(sorted(head)), "sampling": _digest(sampling)}
+    step = [package / name for name in ("batches.cu", "beside.py", "recording.py", "optimisers/_fused.py")]
+    step.append(package / "optimisers" / "update.cu")
+    return hashes | {"head": _digest(sorted(head)), "sampling": _digest(sampling), "step": _digest(step)}
 
 
 def _digest(paths: list[Path]) -> str:

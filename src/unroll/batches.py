@@ -9,6 +9,7 @@ Shapes: M runs, T = k2 time steps, B rows, K scored positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unroll import randomness
+from unroll import cuda, randomness
 from unroll.corpus import Corpus, Split
 from unroll.errors import CorpusError
 from unroll.experiment import Experiment
 
 AHEAD = 64  # batches whose places are worked out at once
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
+TOKENS = {1: "unsigned char", 2: "unsigned short", 4: "int", 8: "long long"}  # by the bytes of one; none is below 0
 
 
 class Batch(NamedTuple):
@@ -125,6 +129,21 @@ class Batches:
         window = self._tokens(starts_MB, 0, self.k2 + 1)
         gap = self._tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None
         return Batch(number, window[:, :-1], window[:, -self.K :], gap, reset_MB)
+
+    def gather_at(self, number: Tensor, starts_nMB: Tensor, resets_nMB: Tensor, at: Tensor) -> Batch:
+        """The same of batch `at` of a stretch, on an NVIDIA GPU: one launch."""
+        (_, M, B), T, K, device = starts_nMB.shape, self.k2, self.K, self._text.device
+        inputs, targets = (torch.empty(M, n, B, dtype=torch.int32, device=device) for n in (T, K))
+        reset = torch.empty(M, B, dtype=torch.bool, device=device)
+        code = cuda.Module.load((SOURCE,), {"TOKEN": TOKENS[self._text.element_size()]})
+        code["gather"].launch(
+            (-(-(T + 1) * B // THREADS), M), THREADS, self._text, self._places, starts_nMB, resets_nMB, at,
+            inputs, targets, reset, B, T, K,
+        )  # fmt: skip
+        gap = None
+        if self.gap:
+            gap = self._tokens(starts_nMB.index_select(0, at)[0], self.k2, self.k2 + self.gap)
+        return Batch(number, inputs, targets, gap, reset)
 
     def _tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
         """Tokens `first` to `last` − 1 behind each start, as [M, T, B]."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll import cuda, cuda_dropout, precisions
+from unroll import beside, cuda, cuda_dropout, precisions
 from unroll.cuda_dropout import OUT, Dropout
 
 SOURCES = (cuda_dropout.SOURCE, *(Path(__file__).with_name(f"hopper_{name}.cu") for name in ("products", "head")))
@@ -155,30 +155,45 @@ class _Head(torch.autograd.Function):
             wrong = torch.empty(M, N, way.symbols, dtype=torch.bfloat16, device=device)
             bits = torch.empty(1 + dropout.any, M, -(-N // ROWS) * ROWS, D // 8, dtype=torch.uint8, device=device)
             positive, kept = bits[0], bits[1] if dropout.any else None
+        weights = (dense_W, dense_b, out_W)
+        arranged = beside.done(lambda: way.arranged(*weights))
+        if trains:
+            back = _way(True, M, N, H, D, V, dropout.any, leak)
+            # For the way back, and for the one large product there that the launch has no registers for.
+            ctx.arranged = beside.done(lambda: back.arranged(*weights))
+            ctx.dense_W = None if back.outer else beside.done(lambda: dense_W.to(h.dtype).transpose(1, 2))
+        beside.wait()
         way.launch(
-            M, N, D, h, way.arranged(dense_W, dense_b, out_W), out_b.contiguous(), targets.to(torch.int32).contiguous(),
+            M, N, D, h, arranged, out_b.contiguous(), targets.to(torch.int32).contiguous(),
             *dropout[:3], OUT, likelihood, x, wrong, positive, kept, h.stride(0), N, D, V,
         )  # fmt: skip
-        ctx.save_for_backward(h, dense_W, dense_b, out_W, x, wrong, positive, kept)
-        ctx.dropout, ctx.leak = dropout, leak
+        ctx.save_for_backward(h, x, wrong, positive, kept)
+        ctx.dropout, ctx.leak, ctx.sizes = dropout, leak, (D, V)
         return likelihood
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
-        h, dense_W, dense_b, out_W, x, wrong, positive, kept = ctx.saved_tensors
-        (M, N, H), D, V, device = h.shape, dense_W.shape[2], out_W.shape[2], h.device
+        h, x, wrong, positive, kept = ctx.saved_tensors
+        (M, N, H), (D, V), device = h.shape, ctx.sizes, h.device
         way = _way(True, M, N, H, D, V, ctx.dropout.any, ctx.leak)
         d_x, d_logits = torch.empty_like(x), torch.empty_like(wrong)
         d_h = torch.empty(M, N, H, dtype=h.dtype, device=device) if way.outer else None
         d_b = torch.empty(M, way.blocks(N), D + way.symbols, device=device)
         way.launch(
-            M, N, D, wrong, d.contiguous(), way.arranged(dense_W, dense_b, out_W), ctx.dropout.rates_M, positive, kept,
+            M, N, D, wrong, d.contiguous(), ctx.arranged, ctx.dropout.rates_M, positive, kept,
             d_logits, d_x, d_h, d_b, N, D,
         )  # fmt: skip
-        d_out_W = precisions.product(x.transpose(1, 2), d_logits)[..., :V]
-        d_dense_W = precisions.product(h.transpose(1, 2), d_x)
         if d_h is None:
-            d_h = torch.bmm(d_x, dense_W.to(h.dtype).transpose(1, 2))
-        d_dense_b, d_out_b = d_b.sum(1)[:, : D + V].split((D, V), 1)
-        return ctx.dropout.dropped(d_h), d_dense_W, d_dense_b, d_out_W, d_out_b, None, None, None, None
+            d_h = torch.bmm(d_x, ctx.dense_W)
+        d_dense_W, d_out_W = torch.empty(M, H, D, device=device), torch.empty(M, D, way.symbols, device=device)
+        d_biases = torch.empty(M, D + way.symbols, device=device)
+
+        def of_weights() -> None:
+            precisions.multiply_into(d_out_W, x.transpose(1, 2), d_logits)
+            precisions.multiply_into(d_dense_W, h.transpose(1, 2), d_x)
+            torch.sum(d_b, 1, out=d_biases)
+
+        beside.later(of_weights)  # nothing on the way back needs them
+        d_dense_b, d_out_b = d_biases[:, : D + V].split((D, V), 1)
+        return ctx.dropout.dropped(d_h), d_dense_W, d_dense_b, d_out_W[..., :V], d_out_b, None, None, None, None

@@ -7,6 +7,7 @@ Shapes: M runs, B rows, K scored positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unroll import optimisers, parts, precisions
+from unroll import beside, optimisers, parts, precisions
 from unroll.batches import Batch, Batches
 from unroll.corpus import Corpus
 from unroll.experiment import Experiment
@@ -83,6 +84,9 @@ class Learner:
         self.reason_M = per_run([0] * len(experiments), torch.long)
         self.loss_sum_M = per_run([0.0] * len(experiments), torch.float64)  # since the last evaluation
         self.loss_count_M = per_run([0] * len(experiments), torch.long)
+        # The loss is a fixed sum of likelihoods, so its gradient is always the same.
+        share_MK = self.weights_MK * (1 / experiments[0].rows)
+        self._d_nll_MKB = share_MK.unsqueeze(-1).repeat(1, 1, experiments[0].rows) if self._fused else None
 
     def prepare(self) -> None:
         """Make what is made only once, machine code and a recorded step, so that no batch has to wait for it."""
@@ -111,21 +115,43 @@ class Learner:
             self._advance(self.batches[self.count])
 
     def _advance(self, batch: Batch) -> None:
-        with precisions.multiplying(self.experiments[0].precision):
+        whole = beside.allowed() if self._fused else nullcontext()
+        with precisions.multiplying(self.experiments[0].precision), whole:
             nll_MBK, state = self.model.nll(batch, self.carried)
-            loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
-            parameters = self.model.parameters
-            found = torch.autograd.grad(loss_M.sum(), list(parameters.values()))
-            gradients = {name: g.contiguous() for name, g in zip(parameters, found, strict=True)}
+            if self._fused:
+                alive_M, gradients = self._judged_at_once(nll_MBK.transpose(1, 2))
+            else:
+                alive_M, gradients = self._judged(nll_MBK)
         with torch.no_grad():
-            alive_M = self._judge(loss_M, gradients)
             self._update(gradients, alive_M)
             moves_M = alive_M & self._carries_M
             for old, new in zip(self.carried, state, strict=True) if self._carry else ():
                 for o, n in zip(old, new, strict=True):
                     o.copy_(torch.where(_like(moves_M, n), n, o))
+
+    def _judged(self, nll_MBK: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Which runs take this update, and every parameter's gradient; the losses are counted."""
+        loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
+        gradients = self._gradients(loss_M.sum())
+        with torch.no_grad():
+            alive_M = self._judge(loss_M, gradients)
             self.loss_sum_M += torch.where(alive_M, loss_M.double() / self.weights_MK.double().sum(-1), 0.0)
             self.loss_count_M += alive_M
+        return alive_M, gradients
+
+    def _judged_at_once(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same on an NVIDIA GPU: a launch that looks at the gradients and one for all the rest."""
+        assert self._fused is not None
+        gradients = self._gradients(nll_MKB, self._d_nll_MKB)
+        changing = (self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M)
+        given = (nll_MKB, self.weights_MK, list(gradients.values()), self.last_M, self._number, changing)
+        return self._fused.judge(*given), gradients
+
+    def _gradients(self, of: Tensor, d: Tensor | None = None) -> dict[str, Tensor]:
+        parameters = self.model.parameters
+        found = torch.autograd.grad(of, list(parameters.values()), d)
+        beside.finish()
+        return {name: g.contiguous() for name, g in zip(parameters, found, strict=True)}
 
     def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
@@ -137,8 +163,6 @@ class Learner:
         return going_M & ~bad_M
 
     def _finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        if self._fused:
-            return self._fused.finite(list(gradients.values()))
         if self._compiled:
             return self._compiled.finite(list(gradients.values()))
         # The extremes are finite only if every element is: a NaN is larger and smaller than everything here.

@@ -144,7 +144,7 @@ class Model:
         if self.device.type == "cpu" and not self._drops:
             return head.nll(*own).view_as(targets_MKB)
         logits_MKBV = self.head(h_MKBH, number)
-        return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.unsqueeze(-1)).squeeze(-1)
+        return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.long().unsqueeze(-1)).squeeze(-1)
 
     def head(self, h_MTBH: Tensor, batch: Tensor | None = None) -> Tensor:
         """Logits from the top layer's h; with a batch number, that batch's dropout."""

@@ -59,3 +59,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     if a.dtype == torch.bfloat16:
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a, b)
+
+
+def multiply_into(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """The same of bfloat16, into a tensor that is there."""
+    torch.ops.aten.bmm.dtype_out(a, b, torch.float32, out=out)

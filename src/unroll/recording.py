@@ -29,7 +29,8 @@ def recorded(work: Callable[[], None], warm_up: int = WARM_UP) -> torch.cuda.CUD
             work()
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with uncollected(), torch.cuda.graph(graph):
+    # Ahead of what goes on beside it (see beside.py), wherever there is room for one of the two alone.
+    with uncollected(), torch.cuda.graph(graph, stream=torch.cuda.Stream(priority=-1)):
         work()
     return graph
 
@@ -74,8 +75,7 @@ class Recorded:
         self.place = torch.zeros(1, dtype=torch.long, device=number.device)
 
         def whole() -> None:
-            starts_MB, resets_MB = (s.index_select(0, self.place)[0] for s in (self.starts_nMB, self.resets_nMB))
-            step(batches.gather(number, starts_MB, resets_MB))
+            step(batches.gather_at(number, self.starts_nMB, self.resets_nMB, self.place))
             self.number += 1
             self.place += 1
 

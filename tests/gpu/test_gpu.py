@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 import unroll
-from unroll import SCHEMES, Corpus, Experiment, Scheme, synthetic, train_fleet
+from unroll import SCHEMES, Corpus, Experiment, Scheme, beside, synthetic, train_fleet
+from unroll.batches import Batches
 from unroll.errors import ConfigurationError
 from unroll.learner import Learner
 from unroll.run import RunFolder
@@ -79,6 +81,43 @@ def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> Non
         for name, value in alone.model.values(0).items():
             error = (fleet.model.values(m)[name] - value).abs().max()
             assert error <= 1e-9 * value.abs().max().clamp(min=1e-3), name
+
+
+@pytest.mark.parametrize(("hidden", "runs"), [(128, 3), (512, 1), (512, 9)])
+def test_a_step_that_branches_gives_the_bits_of_one_that_does_not(
+    hidden: int, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes on beside a recurrence is neither early nor late, and nobody writes over it."""
+    wide = {"hidden": hidden, "dense": 128, "rows": 64, "layers": 2, "precision": "bfloat16", "dropout": 0.2}
+    fleet = [experiment(seed=m, **wide) for m in range(runs)]
+
+    def trained() -> list[dict[str, torch.Tensor]]:
+        learner = Learner(fleet, [text()] * runs, CUDA, "persistent")
+        for _ in range(20):
+            learner.step()
+        return [learner.model.values(m) for m in range(runs)]
+
+    branched = trained()
+    monkeypatch.setattr(beside, "allowed", nullcontext)
+    for found, expected in zip(branched, trained(), strict=True):
+        for name, value in expected.items():
+            assert torch.equal(found[name], value), name
+
+
+@pytest.mark.parametrize("k1", [4, 12])
+def test_a_batch_gathered_in_one_launch_is_the_batch(k1: int) -> None:
+    scheme = Scheme(k1=k1, k2=9, state="carried", sample="progressive", reset=0.5)
+    runs = [experiment(seed=m, split_seed=m, scheme=scheme) for m in range(3)]
+    batches = Batches(runs, [text(900), text(700, seed=1), text(900)], CUDA)
+    count = 2 * max(s.batches_an_epoch for s in batches.schedules) + 1  # the train sets are rotated meanwhile
+    starts_nMB, resets_nMB = batches.stretch(0, count)
+    for n in range(count):
+        number = torch.tensor(n, device=CUDA)
+        expected = batches.gather(number, starts_nMB[n], resets_nMB[n])
+        found = batches.gather_at(number, starts_nMB, resets_nMB, torch.tensor([n], device=CUDA))
+        for one, other in zip(found, expected, strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or torch.equal(one.long(), other.long())
 
 
 def test_a_recording_bears_the_garbage_of_those_before() -> None:

@@ -35,6 +35,7 @@ typedef unsigned long long u64;
 #define AHEAD 3                      // steps by which the records of a backward pass are fetched early
 #define SLICE (UNITS * CROWS * 2)    // bytes that one block sends to another
 #define MAIL (HIDDEN * CROWS * 2)
+#define OWN (4 * UNITS * CROWS * 2)  // bytes of the gates' gradients of a block's own units
 
 struct __align__(16) Quad { u32 x, y, z, w; };
 struct __align__(8) Two { float a, b; };
@@ -111,6 +112,17 @@ __device__ __forceinline__ void send(u32 to, u32 from, u32 bytes, u32 box) {
                  :: "r"(to), "r"(from), "r"(bytes), "r"(box) : "memory");
 }
 
+// Straight from registers: no copy through the sender's own shared memory, and no barrier for it.
+template <int WORDS> __device__ __forceinline__ void send(u32 to, const u32 (&v)[WORDS], u32 box) {
+    if (WORDS == 2)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];"
+                     :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(box) : "memory");
+#pragma unroll
+    for (int w = 0; w + 4 <= WORDS; w += 4)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];"
+                     :: "r"(to + 4 * w), "r"(v[w]), "r"(v[w + 1]), "r"(v[w + 2]), "r"(v[w + 3]), "r"(box) : "memory");
+}
+
 // --- matrix products: 64 columns of D a warpgroup, weights from registers, the other operand from shared memory -----------
 
 __device__ __forceinline__ u64 operand(u32 shared) {
@@ -169,6 +181,9 @@ struct Place {
     }
     __device__ int unit(int i) const { return ((i * 2 + group) * 4 + warp) * 4 + quarter; }  // within the block
     __device__ int row(int p, int s) const { return 16 * p + 8 * upper + 2 * inner + s; }     // within the tile
+    // The block that this thread copies to, where there is one. A warp's copies leave one after the other: where they are
+    // long, all warps share them.
+    __device__ int peer() const { return CHAINS > 1 ? lane * (THREADS / 32) + thread / 32 : thread; }
 };
 
 __device__ __forceinline__ Peepholes peepholes(const float* w_c, int run, int unit) {
@@ -205,10 +220,12 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
 
     // The first h: all units into the first mailboxes, the block's own also into step 0 of the output.
     h += (size_t)me.run * (T + 1) * B * HIDDEN;
+#pragma unroll 4
     for (int n = me.thread; n < HIDDEN / 8 * ROWS; n += THREADS) {
         int group = n / ROWS, row = n % ROWS, b = min(me.row0 + row, B - 1);
-        const float* from = h_first + ((size_t)me.run * B + b) * HIDDEN + group * 8;
-        Quad q = {pack(from[0], from[1]), pack(from[2], from[3]), pack(from[4], from[5]), pack(from[6], from[7])};
+        const Gates* from = (const Gates*)(h_first + ((size_t)me.run * B + b) * HIDDEN + group * 8);
+        const Gates u = from[0], v = from[1];  // eight neighbours
+        Quad q = {pack(u.i, u.f), pack(u.g, u.o), pack(v.i, v.f), pack(v.g, v.o)};
         *(Quad*)(mail + row / CROWS * 2 * MAIL + (group * CROWS + row % CROWS) * 16) = q;
         if (group / (UNITS / 8) == me.block && me.row0 + row < B) *(Quad*)(h + (size_t)b * HIDDEN + group * 8) = q;
     }
@@ -229,10 +246,10 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
     if (me.thread == 0) {
         for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        for (int box = 0; box < 2 * CHAINS && BLOCKS > 1; ++box) mailbox_expect(boxes + 8 * box, (BLOCKS - 1) * SLICE);
+        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_expect(boxes + 8 * box, (BLOCKS - 1) * SLICE);
     }
     publish();
-    if (BLOCKS > 1) cluster_sync(); else __syncthreads();
+    cluster_sync();
 
     const int kept_at = at ? at[me.run] : 0;
     const Gates* const own_x = pre_x + (size_t)me.run * I * HIDDEN + first_unit;
@@ -255,12 +272,12 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                 }
         }
     };
-    Gates x[CHAINS][PAIRS][2];
+    Gates x[CHAINS][TILES][PAIRS][2];
     auto fetch = [&](int c, int i) {
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
-            for (int s = 0; s < 2; ++s) x[c][p][s] = load(own_x + (size_t)(where[c][p][s] * HIDDEN + me.unit(i)));
+            for (int s = 0; s < 2; ++s) x[c][i][p][s] = load(own_x + (size_t)(where[c][p][s] * HIDDEN + me.unit(i)));
     };
 #pragma unroll
     for (int c = 0; c < CHAINS; ++c) look_up(c, 0);
@@ -275,34 +292,42 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const read = mail + (2 * c + parity) * MAIL;
             unsigned char* const write = mail + (2 * c + 1 - parity) * MAIL;
-            if (BLOCKS > 1 && t > 0) {
+            if (!EARLY) fetch(c, 0);
+            if (t > 0) {
                 const u32 box = boxes + 8 * (2 * c + parity);
                 mailbox_wait(box, ((t - 1) >> 1) & 1);
                 if (me.thread == 0) mailbox_expect(box, (BLOCKS - 1) * SLICE);
             }
+            if (EARLY) {  // another chain's turn is next, of this step or the following
+                const int next = (c + 1) % CHAINS, wraps = next == 0;
+                if (t + wraps < T) {
+                    fetch(next, 0);
+                    look_up(next, t + 1 + wraps);
+                }
+            }
             const u64 from = operand(address(read));
+            float sums_of[TILES][CROWS / 2];
+            product_begins();
+#pragma unroll
+            for (int i = 0; i < TILES; ++i) {
+#pragma unroll
+                for (int k = 0; k < KSTEPS; ++k) multiply(sums_of[i], a[i][k], from + (u64)(k * 2 * CROWS), k);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            }
 #pragma unroll
             for (int i = 0; i < TILES; ++i) {
                 const int own = me.unit(i);
-                float d[CROWS / 2];
-                if (EARLY) {  // another chain's turn is next, of this step or the following
-                    const int next = (c + 1) % CHAINS, wraps = next == 0;
-                    if (t + wraps < T) {
-                        fetch(next, 0);
-                        look_up(next, t + 1 + wraps);
-                    }
-                } else {
-                    fetch(c, i);
-                    if (i == TILES - 1) look_up(c, t + 1);
-                }
-                product_begins();
-#pragma unroll
-                for (int k = 0; k < KSTEPS; ++k) multiply(d, a[i][k], from + (u64)(k * 2 * CROWS), k);
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 const Peepholes w = peepholes(w_c, me.run, first_unit + own);
-                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                // The next tile is multiplied while this one's units take their step.
+                if (i + 1 < TILES) asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                else asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                float (&d)[CROWS / 2] = sums_of[i];
 #pragma unroll
                 for (int n = 0; n < CROWS / 2; ++n) asm volatile("" : "+f"(d[n]));
+                if (!EARLY) {
+                    if (i + 1 < TILES) fetch(c, i + 1);
+                    else look_up(c, t + 1);
+                }
                 // One stretch without branches, so that the elements' chains of instructions interleave.
                 float out[PAIRS][2];
                 Quad kept[PAIRS];
@@ -322,7 +347,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                         sums.f = me.upper ? mine[s] : theirs[s];
                         sums.g = me.upper ? theirs[2 + s] : mine[2 + s];
                         sums.o = me.upper ? mine[2 + s] : theirs[2 + s];
-                        out[p][s] = step(x[c][p][s], sums, state[c][i][p][s], w, keep[s]);
+                        out[p][s] = step(x[c][i][p][s], sums, state[c][i][p][s], w, keep[s]);
                     }
                     kept[p].x = pack(keep[0].i, keep[0].f); kept[p].y = pack(keep[0].g, keep[0].o);
                     kept[p].z = pack(keep[1].i, keep[1].f); kept[p].w = pack(keep[1].g, keep[1].o);
@@ -338,9 +363,9 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                 if (i == TILES - 1) {  // what the others wait for leaves first, the records follow
                     publish();
                     __syncthreads();
-                    if (BLOCKS > 1 && t + 1 < T && me.thread < BLOCKS && me.thread != me.block) {
+                    if (t + 1 < T && me.peer() < BLOCKS && me.peer() != me.block) {
                         const u32 slice = address(write) + me.block * SLICE, box = boxes + 8 * (2 * c + 1 - parity);
-                        send(at_block(slice, me.thread), slice, SLICE, at_block(box, me.thread));
+                        send(at_block(slice, me.peer()), slice, SLICE, at_block(box, me.peer()));
                     }
                 }
                 if (saved) {
@@ -376,7 +401,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
             saved_state += step_size;
         }
     }
-    if (BLOCKS > 1) cluster_sync();  // nobody leaves while its shared memory is being read
+    cluster_sync();  // nobody leaves while its shared memory is being read
 }
 
 // --- backward ------------------------------------------------------------------------------------------------------------
@@ -388,9 +413,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     const Place me(B);
     const int first_unit = me.block * UNITS;
     const u32 boxes = address(shared);
-    unsigned char* const gates = shared + 128;                     // 4 · UNITS columns x CROWS, as `operand` wants them
-    unsigned char* const outgoing = gates + 4 * UNITS * CROWS * 2;   // of each chain: partial sums of dh, by owner
-    unsigned char* const mail = outgoing + CHAINS * MAIL;            // of (chain, parity): the same, by sender
+    unsigned char* const gates = shared + 128;     // of every other turn: 4 · UNITS columns x CROWS, as `operand` wants them
+    unsigned char* const mail = gates + 2 * OWN;     // of (chain, parity): partial sums of dh, by sender
 
     u32 a[BACK_TILES][BACK_KSTEPS][4];
     const Quad* own_weights = weights + ((size_t)me.run * BLOCKS + me.block) * BACK_KSTEPS * BACK_TILES * THREADS + me.thread;
@@ -414,10 +438,9 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     if (me.thread == 0) {
         for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        for (int box = 0; box < 2 * CHAINS && BLOCKS > 1; ++box) mailbox_expect(boxes + 8 * box, BLOCKS * SLICE);
+        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_expect(boxes + 8 * box, BLOCKS * SLICE);
     }
-    if (BLOCKS > 1) cluster_sync(); else __syncthreads();
-    const u64 from = operand(address(gates));
+    cluster_sync();
 
     const int step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
     {
@@ -431,7 +454,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 
     // Partial sums that have arrived for one tile's elements.
     auto collect = [&](const unsigned char* read, int i, float (&sum)[PAIRS][2]) {
-        const unsigned char* place = read + me.unit(i) * (2 * CROWS) + (me.upper * 4 + me.inner) * (4 * PAIRS);
+        const unsigned char* place = read + me.unit(i) * (2 * CROWS) + (me.inner * 2 + me.upper) * (4 * PAIRS);
 #pragma unroll
         for (int source = 0; source < BLOCKS; ++source) {
             __align__(16) u32 q[PAIRS];
@@ -444,40 +467,46 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         }
     };
     auto await = [&](int c, int n) {
-        if (BLOCKS > 1 && n > 0) {
+        if (n > 0) {
             const u32 box = boxes + 8 * (2 * c + ((n + 1) & 1));
             mailbox_wait(box, ((n - 1) >> 1) & 1);
             if (me.thread == 0) mailbox_expect(box, BLOCKS * SLICE);
         }
     };
-    auto arrived = [&](int c, int n) { return BLOCKS > 1 ? mail + (2 * c + ((n + 1) & 1)) * MAIL : outgoing + c * MAIL; };
+    auto arrived = [&](int c, int n) { return mail + (2 * c + ((n + 1) & 1)) * MAIL; };
 
-    Quad kept[CHAINS][PAIRS];
-    Two after[CHAINS][PAIRS], before[CHAINS][PAIRS];
-    bf16 top[CHAINS][PAIRS][2];
+    Quad kept[TILES][PAIRS];
+    Two after[TILES][PAIRS], before[TILES][PAIRS];
+    bf16 top[TILES][PAIRS][2];
     auto fetch = [&](int c, int i, int t) {  // what a tile's step back through step t needs
         const int at = (c * TILES + i) * PAIRS * THREADS;
         const size_t back = T - 1 - t;
         const Quad* own = saved - back * step_size + at;
         const Two* state = saved_state - back * step_size + at;
-        const bf16* above = d_h - back * B * HIDDEN;
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p) {
-            kept[c][p] = load(own + p * THREADS);
-            after[c][p] = load(state + p * THREADS);
+            kept[i][p] = load(own + p * THREADS);
+            after[i][p] = load(state + p * THREADS);
+        }
+    };
+    auto fetch_late = [&](int c, int i, int t) {  // and what it needs last: the sums that arrive are added up meanwhile
+        const size_t back = T - 1 - t;
+        const Two* state = saved_state - back * step_size + (c * TILES + i) * PAIRS * THREADS;
+        const bf16* above = d_h - back * B * HIDDEN;
+#pragma unroll
+        for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
             for (int s = 0; s < 2; ++s)
-                top[c][p][s] = load(above + min(me.row0 + c * CROWS + me.row(p, s), B - 1) * HIDDEN + me.unit(i));
-        }
+                top[i][p][s] = load(above + min(me.row0 + c * CROWS + me.row(p, s), B - 1) * HIDDEN + me.unit(i));
         if (t > 0) {
 #pragma unroll
-            for (int p = 0; p < PAIRS; ++p) before[c][p] = load(state + p * THREADS - step_size);
+            for (int p = 0; p < PAIRS; ++p) before[i][p] = load(state + p * THREADS - step_size);
         } else {
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p) {
                 const int b = me.row0 + c * CROWS + me.row(p, 0);
-                before[c][p].a = load(state_first + min(b, B - 1) * HIDDEN + me.unit(i));
-                before[c][p].b = load(state_first + min(b + 1, B - 1) * HIDDEN + me.unit(i));
+                before[i][p].a = load(state_first + min(b, B - 1) * HIDDEN + me.unit(i));
+                before[i][p].b = load(state_first + min(b + 1, B - 1) * HIDDEN + me.unit(i));
             }
         }
     };
@@ -495,8 +524,12 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         }
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c) {
-            unsigned char* const out = outgoing + c * MAIL;
-            if (!EARLY) fetch(c, 0, t);
+            unsigned char* const now = gates + ((n * CHAINS + c) & 1) * OWN;
+#pragma unroll
+            for (int i = 0; i < TILES; ++i) {
+                if (!EARLY) fetch(c, i, t);
+                fetch_late(c, i, t);
+            }
             await(c, n);
             uint2 d_sums[TILES][PAIRS][2];
 #pragma unroll
@@ -512,27 +545,24 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
                     for (int s = 0; s < 2; ++s) {
                         Gates k;
-                        k.i = low(s ? kept[c][p].z : kept[c][p].x); k.f = high(s ? kept[c][p].z : kept[c][p].x);
-                        k.g = low(s ? kept[c][p].w : kept[c][p].y); k.o = high(s ? kept[c][p].w : kept[c][p].y);
+                        k.i = low(s ? kept[i][p].z : kept[i][p].x); k.f = high(s ? kept[i][p].z : kept[i][p].x);
+                        k.g = low(s ? kept[i][p].w : kept[i][p].y); k.o = high(s ? kept[i][p].w : kept[i][p].y);
                         const float inside = me.row0 + c * CROWS + me.row(p, s) < B ? 1.0f : 0.0f;
-                        Gates d = step_back((widen(top[c][p][s]) + sum[p][s]) * inside, d_state[c][i][p][s], k,
-                                            s ? after[c][p].b : after[c][p].a, s ? before[c][p].b : before[c][p].a,
+                        Gates d = step_back((widen(top[i][p][s]) + sum[p][s]) * inside, d_state[c][i][p][s], k,
+                                            s ? after[i][p].b : after[i][p].a, s ? before[i][p].b : before[i][p].a,
                                             w, d_w[i], clip);
                         d_sums[i][p][s] = make_uint2(pack(d.i, d.f), pack(d.g, d.o));
                     }
-                unsigned char* const to = gates + ((own >> 1) * CROWS + me.row(0, 0)) * 16 + (own & 1) * 8;
+                unsigned char* const to = now + ((own >> 1) * CROWS + me.row(0, 0)) * 16 + (own & 1) * 8;
 #pragma unroll
                 for (int p = 0; p < PAIRS; ++p) {
                     *(uint2*)(to + p * 256) = d_sums[i][p][0];
                     *(uint2*)(to + p * 256 + 16) = d_sums[i][p][1];
                 }
-                if (i + 1 < TILES) fetch(c, i + 1, t);
             }
-            // What was sent a step ago must have left before its place is written again.
-            if (BLOCKS > 1 && me.thread < BLOCKS)
-                asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(CHAINS - 1) : "memory");
             publish();
             __syncthreads();
+            const u64 from = operand(address(now));
             float d[2][CROWS / 2];
             auto start = [&](int i) {
                 product_begins();
@@ -564,26 +594,20 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                 float (&done)[CROWS / 2] = d[i & 1];
 #pragma unroll
                 for (int v = 0; v < CROWS / 2; ++v) asm volatile("" : "+f"(done[v]));
-                const int target = (2 * i + me.group) * 64 + me.warp * 16 + (me.lane >> 2);
+                const int target = (2 * i + me.group) * 64 + me.warp * 16 + (me.lane >> 2), owner = target / UNITS;
+                const int mailbox = 2 * c + (n & 1);
+                const u32 box = at_block(boxes + 8 * mailbox, owner);
+                const u32 to = at_block(address(mail) + mailbox * MAIL + me.block * SLICE, owner) + me.inner * (8 * PAIRS);
 #pragma unroll
-                for (int half = 0; half < 2; ++half)
+                for (int half = 0; half < 2; ++half) {
+                    u32 q[2 * PAIRS];
 #pragma unroll
-                    for (int up = 0; up < 2; ++up) {
-                        unsigned char* to = out + (target + 8 * half) * (2 * CROWS) + (up * 4 + me.inner) * (4 * PAIRS);
-                        __align__(16) u32 q[PAIRS];
+                    for (int up = 0; up < 2; ++up)
 #pragma unroll
                         for (int p = 0; p < PAIRS; ++p)
-                            q[p] = pack(done[8 * p + 4 * up + 2 * half], done[8 * p + 4 * up + 2 * half + 1]);
-                        *(Words*)to = *(Words*)q;
-                    }
-            }
-            publish();
-            __syncthreads();
-            if (BLOCKS > 1 && me.thread < BLOCKS) {
-                const u32 to = address(mail) + (2 * c + (n & 1)) * MAIL + me.block * SLICE;
-                send(at_block(to, me.thread), address(out) + me.thread * SLICE, SLICE,
-                     at_block(boxes + 8 * (2 * c + (n & 1)), me.thread));
-                asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                            q[up * PAIRS + p] = pack(done[8 * p + 4 * up + 2 * half], done[8 * p + 4 * up + 2 * half + 1]);
+                    send(to + (target % UNITS + 8 * half) * (2 * CROWS), q, box);
+                }
             }
         }
         d_gates -= (size_t)B * HIDDEN * 4;
@@ -627,7 +651,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         }
     }
 #endif
-    if (BLOCKS > 1) cluster_sync();
+    cluster_sync();
 }
 
 // --- weights, in the order in which threads hold them -----------------------------------------------------------------------
@@ -636,6 +660,19 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 
 __device__ __forceinline__ float weight(const float* W_h, int run, int from, int gate, int unit) {
     return gate < COLUMNS ? W_h[(((size_t)run * HIDDEN + from) * COLUMNS + gate) * HIDDEN + unit] : 0.0f;
+}
+
+// What each symbol adds to the gates: W_x and the bias, the gates of a unit side by side.
+extern "C" __global__ void pack_inputs(const float* W_x, const float* b, Gates* pre_x) {
+    const size_t run = blockIdx.y, row = run * gridDim.x + blockIdx.x;
+    for (int unit = threadIdx.x; unit < HIDDEN; unit += THREADS) {
+        float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int gate = 0; gate < COLUMNS; ++gate)  // the GRU's candidate comes last
+            v[CELL == GRU && gate == 2 ? 3 : gate] =
+                W_x[(row * COLUMNS + gate) * HIDDEN + unit] + b[(run * COLUMNS + gate) * HIDDEN + unit];
+        pre_x[row * HIDDEN + unit] = {v[0], v[1], v[2], v[3]};
+    }
 }
 
 extern "C" __global__ void pack_forward(const float* W_h, Quad* weights) {

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from unroll import cuda
+from unroll import beside, cuda
 from unroll.cells import RecurrentCell, State
 from unroll.kernels import Layer, Network, States, _cuda
 from unroll.precisions import product
@@ -105,6 +105,13 @@ class _Code(NamedTuple):
         self.function(f"pack_{way}").launch((quads, M), THREADS, W_h, weights)
         return weights
 
+    def inputs(self, W_x: Tensor, b: Tensor) -> Tensor:
+        """What each symbol adds to the gates: [M, I, H, S]."""
+        M, I = W_x.shape[:2]
+        pre_x = torch.empty(M, I, self.hidden, 4, device=W_x.device)
+        self.function("pack_inputs").launch((I, M), THREADS, W_x.contiguous(), b.contiguous(), pre_x)
+        return pre_x
+
 
 def _code(cell: RecurrentCell, H: int, M: int, B: int) -> _Code:
     """The division of the work that was fastest on an H200."""
@@ -138,48 +145,57 @@ class _Layer(torch.autograd.Function):
         (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
         code = _code(cell, H, M, B)
         first = tuple(s.contiguous() for s in first)
-        W_x_MIHS, b_MHS = _slots(W_x, cell.GATES, 3), _slots(b, cell.GATES, 3)
         if below.dtype == torch.int32:
-            ids, pre_x = below, W_x_MIHS + b_MHS.unsqueeze(1)
+            ids, pre_x, W_x_MIHS = below, code.inputs(W_x, b), None
         else:
-            W_x_MIHS = W_x_MIHS.to(torch.bfloat16)
+            W_x_MIHS = _slots(W_x, cell.GATES, 3).to(torch.bfloat16)
             products = product(below.flatten(1, 2), W_x_MIHS.flatten(2))
-            ids, pre_x = None, products.view(M, T * B, H, 4).add_(b_MHS.unsqueeze(1))
+            ids, pre_x = None, products.view(M, T * B, H, 4).add_(_slots(b, cell.GATES, 3).unsqueeze(1))
         h = torch.empty(M, T + 1, B, H, dtype=torch.bfloat16, device=device)
         tiles = -(-B // code.rows)
         elements = M * tiles * T * H * code.rows if trains else 0
         saved = torch.empty(elements, 4, dtype=torch.bfloat16, device=device)
         saved_state = torch.empty(elements, device=device)
         after = tuple(torch.empty(M, B, H, device=device) for _ in first)
+        W_h = W_h.contiguous()
+        packed, at_M = code.packed(W_h, "forward"), at_M.to(torch.int32)
+        beside.begins()
         code.function("forward", 128 + 2 * code.mail).launch(
-            (code.blocks, tiles, M), THREADS, code.packed(W_h.contiguous(), "forward"), pre_x.contiguous(), ids,
-            None if w_c is None else w_c.contiguous(), first[0], first[-1], at_M.to(torch.int32), h,
+            (code.blocks, tiles, M), THREADS, packed, pre_x, ids,
+            None if w_c is None else w_c.contiguous(), first[0], first[-1], at_M, h,
             saved if trains else None, saved_state if trains else None, after[0], after[-1],
             pre_x.shape[1], T, B,
         )  # fmt: skip
         ctx.code, ctx.cell, ctx.clip, ctx.sizes = code, cell, clip, (M, T, B, H, W_x.shape[1])
         ctx.mark_non_differentiable(*after)
         if trains:
-            ctx.save_for_backward(below, W_x_MIHS, W_h, w_c, h, saved, saved_state, first[-1])
+            ctx.W_h = beside.done(lambda: code.packed(W_h, "backward"))
+            ctx.ones = beside.done(lambda: _cuda.one_hot(below, W_x.shape[1], h.dtype)) if ids is not None else None
+            ctx.save_for_backward(below, W_x_MIHS, w_c, h, saved, saved_state, first[-1])
         return h[:, 1:], *after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_h: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        below, W_x_MIHS, W_h, w_c, h, saved, saved_state, state_first = ctx.saved_tensors
+        below, W_x_MIHS, w_c, h, saved, saved_state, state_first = ctx.saved_tensors
         (M, T, B, H, I), code, gates = ctx.sizes, ctx.code, ctx.cell.GATES
         tiles, device = -(-B // code.rows), h.device
         d_gates = torch.empty(M, T * B, H * 4, dtype=torch.bfloat16, device=device)
         d_first = tuple(torch.empty(M, B, H, device=device) for _ in ctx.cell.STATES)
         d_w_c = torch.empty(M, tiles, 3, H, device=device)
-        code.function("backward", 128 + 4 * 32 * code.tiles * code.rows * 2 // code.chains + 3 * code.mail).launch(
-            (code.blocks, tiles, M), THREADS, code.packed(W_h.contiguous(), "backward"), d_h.contiguous(), saved,
-            saved_state, state_first, None if w_c is None else w_c.contiguous(), d_gates, d_first[0], d_first[-1],
-            d_w_c, ctx.clip, T, B,
+        d_h = d_h.contiguous()
+        beside.wait()
+        beside.begins()
+        code.function("backward", 128 + 2 * 4 * 32 * code.tiles * code.rows * 2 // code.chains + 2 * code.mail).launch(
+            (code.blocks, tiles, M), THREADS, ctx.W_h, d_h, saved, saved_state, state_first,
+            None if w_c is None else w_c.contiguous(), d_gates, d_first[0], d_first[-1], d_w_c, ctx.clip, T, B,
         )  # fmt: skip
+        beside.catch_up()
         before = h[:, :T].flatten(1, 2).transpose(1, 2)
         d_W_h = _columns(product(before, d_gates).view(M, H, H, 4), gates, 2)
-        d_W_x, d_b, d_below = _cuda.input_gradients(below, d_gates, W_x_MIHS.flatten(2), I)
+        d_W_x, d_b, d_below = _cuda.input_gradients(
+            below, d_gates, None if W_x_MIHS is None else W_x_MIHS.flatten(2), I, ctx.ones
+        )
         d_W_x, d_b = (_columns(d.unflatten(-1, (H, 4)), gates, 3) for d in (d_W_x, d_b))
         d_peepholes = d_w_c.sum(1) if w_c is not None else None
         return None, None, None, None, d_below, d_W_x, d_W_h, d_b, d_peepholes, *d_first

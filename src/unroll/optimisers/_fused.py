@@ -34,13 +34,29 @@ class Fused:
         defines = {name: " ".join(text.split()) for name, text in texts.items()}
         self._code = cuda.Module.load((SOURCE,), {"MOMENTS": len(optimiser.MOMENTS), **defines})
 
-    def finite(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Whether every gradient of each run is finite: [M]."""
+    def judge(
+        self,
+        nll_MKB: Tensor,
+        weights_MK: Tensor,
+        gradients: Sequence[Tensor],
+        last_M: Tensor,
+        done: Tensor,
+        changing: Sequence[Tensor],
+    ) -> Tensor:
+        """Which runs take this update: [M]. `changing`: which batch stopped a run, why, its losses' sum and count."""
+        (M, K, B), bad_M = nll_MKB.shape, self._bad(gradients)
+        alive_M = torch.empty(M, dtype=torch.bool, device=nll_MKB.device)
+        nll_MKB = nll_MKB.detach().contiguous()
+        self._code["judge"].launch((M,), THREADS, nll_MKB, weights_MK, bad_M, last_M, done, *changing, alive_M, K, B)
+        return alive_M
+
+    def _bad(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Whether any gradient of each run is not finite, as a number: [M]."""
         bad_M = torch.zeros(len(gradients[0]), dtype=torch.int32, device=gradients[0].device)
         for some in _groups(gradients):
             held, chunks = _table([(g, g, (g,)) for g in some])
             self._code["finite"].launch((chunks, len(bad_M)), THREADS, held, bad_M)
-        return bad_M == 0
+        return bad_M
 
     def update(
         self,

@@ -5,6 +5,7 @@
 
 #define MOST 64
 #define CHUNK 4096
+#define THREADS 256
 
 struct Tensors {
     float* parameter[MOST];
@@ -14,6 +15,16 @@ struct Tensors {
     int size[MOST];
     int chunks[MOST];  // of this tensor and all before it
 };
+
+struct __align__(16) Four { float v[4]; };
+
+__device__ __forceinline__ void change(float g, float rate, const float* factor, float& parameter, float& first, float& second) {
+    float amount, moment[2] = {first, MOMENTS > 1 ? second : 0.0f};
+    UPDATE
+    parameter -= amount;
+    first = moment[0];
+    if (MOMENTS > 1) second = moment[1];
+}
 
 // Which tensor a block works on; `chunk` becomes its number within that tensor.
 __device__ __forceinline__ int find(const Tensors& all, int& chunk) {
@@ -43,13 +54,65 @@ extern "C" __global__ void update(const __grid_constant__ Tensors all, const flo
     float* const first = all.first[tensor] + own;
     float* const second = all.second[tensor] + own;
     const int last = min(size, (chunk + 1) * CHUNK);
-    for (int n = chunk * CHUNK + threadIdx.x; n < last; n += blockDim.x) {
-        const float g = gradient[n];
-        float amount, moment[2] = {first[n], MOMENTS > 1 ? second[n] : 0.0f};
-        UPDATE
-        parameter[n] -= amount;
-        first[n] = moment[0];
-        if (MOMENTS > 1) second[n] = moment[1];
+    if (size % 4) {
+        for (int n = chunk * CHUNK + threadIdx.x; n < last; n += THREADS)
+            change(gradient[n], rate, factor, parameter[n], first[n], second[n]);
+        return;
+    }
+    // Four neighbours at a time, and two such places: enough on their way to keep the memory busy.
+    for (int n = chunk * CHUNK + 4 * threadIdx.x; n < last; n += 8 * THREADS) {
+        Four p[2], g[2], a[2], b[2];
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+            const int at = n + 4 * THREADS * s;
+            if (at >= last) continue;
+            p[s] = *(const Four*)(parameter + at);
+            g[s] = *(const Four*)(gradient + at);
+            a[s] = *(const Four*)(first + at);
+            if (MOMENTS > 1) b[s] = *(const Four*)(second + at);
+        }
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+            const int at = n + 4 * THREADS * s;
+            if (at >= last) continue;
+#pragma unroll
+            for (int v = 0; v < 4; ++v) change(g[s].v[v], rate, factor, p[s].v[v], a[s].v[v], b[s].v[v]);
+            *(Four*)(parameter + at) = p[s];
+            *(Four*)(first + at) = a[s];
+            if (MOMENTS > 1) *(Four*)(second + at) = b[s];
+        }
+    }
+}
+
+// Which runs take this update: those not ended, whose loss and gradients are finite. A run that is not one of them any more
+// is noted, with the reason; the loss of one that is counts towards its mean. One block of threads a run.
+extern "C" __global__ void judge(const float* nll, const float* weights, const int* bad, const long long* last,
+                                 const long long* done, long long* stopped, long long* reason, double* loss_sum,
+                                 long long* loss_count, bool* alive, int K, int B) {
+    __shared__ double sums[THREADS][2];
+    const int m = blockIdx.x, thread = threadIdx.x;
+    double loss = 0.0, weight = 0.0;
+    for (int n = thread; n < K * B; n += THREADS) loss += nll[(size_t)m * K * B + n] * weights[m * K + n / B];
+    for (int k = thread; k < K; k += THREADS) weight += weights[m * K + k];
+    sums[thread][0] = loss;
+    sums[thread][1] = weight;
+    for (int half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (thread < half)
+            for (int s = 0; s < 2; ++s) sums[thread][s] += sums[thread + half][s];
+    }
+    if (thread) return;
+    const float found = (float)(sums[0][0] / B);
+    const bool going = stopped[m] == 0 && last[m] > *done;
+    const int wrong = !isfinite(found) ? 1 : bad[m] ? 2 : 0;
+    if (going && wrong) {
+        stopped[m] = *done + 1;
+        reason[m] = wrong;
+    }
+    alive[m] = going && !wrong;
+    if (alive[m]) {
+        loss_sum[m] += found / sums[0][1];
+        loss_count[m] += 1;
     }
 }
 
@@ -58,6 +121,17 @@ extern "C" __global__ void finite(const __grid_constant__ Tensors all, int* bad)
     const int tensor = find(all, chunk), size = all.size[tensor], m = blockIdx.y, last = min(size, (chunk + 1) * CHUNK);
     const float* const gradient = all.gradient[tensor] + (size_t)m * size;
     bool found = false;
-    for (int n = chunk * CHUNK + threadIdx.x; n < last; n += blockDim.x) found |= !isfinite(gradient[n]);
+    if (size % 4) {
+        for (int n = chunk * CHUNK + threadIdx.x; n < last; n += THREADS) found |= !isfinite(gradient[n]);
+    } else {
+#pragma unroll
+        for (int s = 0; s < CHUNK / (4 * THREADS); ++s) {
+            const int n = chunk * CHUNK + 4 * (s * THREADS + threadIdx.x);
+            if (n >= last) continue;
+            const Four g = *(const Four*)(gradient + n);
+#pragma unroll
+            for (int v = 0; v < 4; ++v) found |= !isfinite(g.v[v]);
+        }
+    }
     if (__syncthreads_or(found) && threadIdx.x == 0) atomicOr(bad + m, 1);
 }

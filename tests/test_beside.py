@@ -1,0 +1,17 @@
+"""Where no step may branch, side work is done at once and in order: what is waited for is always there."""
+
+from __future__ import annotations
+
+from unroll import beside
+
+
+def test_outside_of_a_step_that_may_branch_everything_is_done_at_once() -> None:
+    done: list[str] = []
+    beside.begins()
+    assert beside.done(lambda: done.append("packed") or "made") == "made"  # type: ignore[func-returns-value]
+    beside.later(lambda: done.append("multiplied"))
+    assert done == ["packed", "multiplied"]
+    beside.catch_up()
+    beside.wait()
+    beside.finish()
+    assert done == ["packed", "multiplied"]
