@@ -130,9 +130,9 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
     assert f"#define AHEAD {cuda.ALONE_SCRATCH // (16 * 8 * cuda_blocks.TILE)} " in code
     assert cuda.MOST_ALONE * 4 == cuda.SCRATCH, "a row of `one` fits into a warp's own"
     fields = re.search(r"struct Place \{.*?\n\};", code, re.DOTALL)
-    assert fields and re.findall(r"\w+(?=[,;])", re.sub(r"//.*", "", fields[0])) == [
-        f.name for f in dataclasses.fields(Place)
-    ]
+    assert fields
+    named = re.findall(r"\w+(?=[,;])", re.sub(r"//.*", "", fields[0]))
+    assert named == [field.name for field in dataclasses.fields(Place)]
 
 
 @every_cell

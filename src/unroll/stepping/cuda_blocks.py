@@ -19,7 +19,7 @@ OF_WINDOWS, OF_THE_HEAD, OF_RUNNING_ON = 700, 80, 5
 
 
 def apart(places: Sequence[Place], blocks: int, room: int, windows: int | None) -> tuple[Place, ...] | None:
-    """The layers', dense and out, each with its blocks; of a stream with or without windows. None if they do not fit."""
+    """The layers', dense and out, each with its blocks, of a stream with windows or without. None if it does not fit."""
     layers = len(places) - 2
     if windows is None:
         # What is read once a token may be read from the GPU's memory, too; the upper layers are the largest.

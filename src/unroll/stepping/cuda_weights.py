@@ -2,10 +2,10 @@
 
 A warp multiplies rows with 16 columns at a time; lane 8·g + l takes columns 4·g … 4·g + 3 of them and the terms
 4·l … 4·l + 3 of every 32. What the 32 lanes read at once lies side by side: [groups of 16 columns, parts of 32 terms,
-4 columns, 32 lanes, 4 terms] in the head; in a layer, where many rows are multiplied, [groups, parts, 4 terms, 32 lanes,
-4 columns], for a reason that `multiply` in cuda_products.cu tells. The columns of a layer are its units' four gates, one unit
-a lane's four columns; the terms are h, and behind it what the layer below brings. Cells of fewer gates have columns of 0; the
-GRU's candidate has two, one for what h brings and one for what the input brings.
+4 columns, 32 lanes, 4 terms] in the head; in a layer, where many rows are multiplied, [groups, parts, 4 terms,
+32 lanes, 4 columns], for a reason that `multiply` in cuda_products.cu tells. The columns of a layer are its units' four
+gates, one unit a lane's four columns; the terms are h, and behind it what the layer below brings. Cells of fewer gates
+have columns of 0; the GRU's candidate has two, one for what h brings and one for what the input brings.
 
 Shapes: K terms, N columns, U units (hidden, padded), V vocabulary.
 """
