@@ -74,6 +74,7 @@ def test_the_papers_models_fit_an_h200_with_all_their_weights_on_chip(
 def test_the_papers_windows_leave_no_scheduler_more_than_two_tiles() -> None:
     layer, dense, out = apart(products(512, 1), H200, ROOM, 100)
     assert layer.each == 8
+    assert layer.tiles % 2 == 0, "so that of two neighbours, which take turns, one is even and one odd"
     assert max(dense.each, 2 * out.each) <= 4, "and the head, which every token waits for, is spread"
 
 

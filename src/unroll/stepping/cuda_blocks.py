@@ -19,14 +19,14 @@ OF_WINDOWS, OF_THE_HEAD, OF_RUNNING_ON = 700, 80, 5
 
 
 def apart(places: Sequence[Place], blocks: int, room: int, windows: int | None) -> tuple[Place, ...] | None:
-    """The layers', dense and out, each with its blocks, of a stream with windows or without. None if it does not fit."""
+    """The layers', dense and out, each with its blocks, of a stream with or without windows. None if it cannot be."""
     layers = len(places) - 2
     if windows is None:
         # What is read once a token may be read from the GPU's memory, too; the upper layers are the largest.
         rates = [OF_RUNNING_ON] * layers + [OF_THE_HEAD] * 2
         attempts = [[layers - free <= n < layers for n in range(layers + 2)] for free in range(layers + 1)]
     else:
-        tiles = -(-windows // TILE)
+        tiles = 2 * -(-windows // (2 * TILE))  # an even number, since two neighbours take turns
         places = [replace(p, together=TOGETHER, tiles=tiles) if n < layers else p for n, p in enumerate(places)]
         rates = [OF_WINDOWS] * layers + [OF_THE_HEAD] * 2
         attempts = [[False] * (layers + 2)]

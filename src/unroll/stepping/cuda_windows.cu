@@ -4,6 +4,9 @@
 // Windows of different tiles have nothing to do with each other but the token. So a step of a tile waits for the step before
 // of the same tile, which all columns have to have done; each of its warps adds one to the tile's count. A step writes where h
 // of two steps ago stood: its own layer has read that in the step before; the layer above must have done that step, too.
+//
+// Two warps share each of a core's schedulers. Those of the first layer take turns, even tiles first: while one multiplies, the other is a
+// cell, or waits for the rest of its tile. Side by side they would be in step, and wait together.
 
 #define TILE 8
 #define TOGETHER 2
@@ -70,7 +73,7 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][TILE][4], co
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-__device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun) {
+__device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun, volatile int* multiplied) {
     const Place& p = places[number];
     const Items own(p);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, l = lane % 8, H = a.H, top = a.layers - 1;
@@ -82,6 +85,8 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
     const volatile u64* told = nearest_copy(a) + copy_size(a) - 4;
     float4* ring = pool + a.scratch / 4 + warp * AHEAD * TILE * 8;
     int begins = n_first % a.windows, oldest = n_first + 1 > a.windows ? (n_first + 1) % a.windows : 0;
+    const bool in_turns = number == 0 && p.each > ALONE_WARPS / 2;
+    int turn = 0;  // how many products each of the block's warps has had
     // One lane waits until all warps of a layer have done so many steps of a tile.
     auto wait = [&](int layer, int tile, int steps) {
         const unsigned* count = a.reached + layer * tiles + tile;
@@ -98,9 +103,13 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
         const float* h = a.h + (2 * number + (now & 1)) * half;
         float* h_next = a.h + (2 * number + (~now & 1)) * half;
 #pragma unroll 1
-        for (int item = own.first + warp; item < own.end; item += ALONE_WARPS) {
+        for (int first = own.first; first < own.end; first += ALONE_WARPS, ++turn) {
+            const int item = first + (in_turns ? warp % 4 * 2 + warp / 4 : warp), beside = first + warp % 4 * 2 + 1 - warp / 4;
             const int tile = item % (int)p.tiles, group = item / (int)p.tiles * TOGETHER, u = 4 * group + lane / 8;
-            if (tile >= tiles) continue;
+            if (item >= own.end || tile >= tiles) {
+                multiplied[warp] = turn + 1;
+                continue;
+            }
             for (int other = lane; other < tiles; other += 32) wait(number, other, other == tile ? t : t - BEHIND);
             if (number < top && lane == 31) wait(number + 1, tile, t - 1);
             __syncwarp();
@@ -126,7 +135,10 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
                     const float* start = below ? h_next - 2 * half : h;
                     from[i] = (const float4*)(other == begins && !below ? first_h : start + (i64)other * H) + l;
                 }
+                if (in_turns && beside < own.end)
+                    while (multiplied[warp ^ 4] < turn + tile % 2) {}
                 add_windows(sums, pool + (group - own.group) * size + below * parts * 128, size, from, parts, lane, ring);
+                multiplied[warp] = turn + 1;
             }
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) met(sums[g], lane);
@@ -165,6 +177,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     __shared__ Row row;
     __shared__ volatile u64 told[4];
     __shared__ int last;
+    __shared__ volatile int multiplied[ALONE_WARPS];
     __shared__ unsigned begun[MOST_LAYERS];  // what the layers' counts begin from; all tiles are equally far
     const int warp = threadIdx.x / 32;
     unsigned epoch = a.arrived[blockIdx.x];
@@ -173,6 +186,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
         last = a.last[0];
     }
     if (threadIdx.x < 4) told[threadIdx.x] = ~0ull;
+    if (threadIdx.x < ALONE_WARPS) multiplied[threadIdx.x] = 0;
     if (ROLLING && threadIdx.x < a.layers) begun[threadIdx.x] = a.reached[threadIdx.x * ((a.windows + TILE - 1) / TILE)];
     for (int n = threadIdx.x; n < (a.layers + 2) * (int)(sizeof(Place) / 8); n += 32 * ALONE_WARPS)
         ((i64*)places)[n] = ((const i64*)a.places)[n];
@@ -186,7 +200,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     if (ROLLING) meet<ALONE_WARPS>(a.arrived, epoch);
     if (number < 0) return;
     if (ROLLING && layers) {
-        rolling(a, places, number, row, last, begun);
+        rolling(a, places, number, row, last, begun, multiplied);
     } else if (warp == CHOOSER) {
         if (!a.chooses) return;
         if (ROLLING && blockIdx.x == places[a.layers + 1].block) choosing(a, row, true, a.line + copy_size(a) - 4, COPIES, copy_size(a));
