@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from unroll.machine_code import VECTORS, Code, Value, Variable
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
+# Two panels at once: 24 sums. Fewer numbers are loaded for as many products, which counts where another thread, perhaps
+# a stranger's, shares the core. Only where there are so many registers.
+WIDE_ROWS = 6
 BLOCK = 192  # terms of a transposed product: a panel of so many (24 kB) stays in the first cache beside its other side
 UNROLLED = 2  # terms to a turn of a product's loop: its own work counts for less, and a fetch is a whole vector
 GROUP = 32  # vectors of its left side at a time
@@ -63,31 +66,35 @@ def product(
     code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None = None
 ) -> None:
     """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default."""
-    with code.loop(N // code.panel) as q:
-        column, W_q = q * code.panel, code.at(W, q * K * code.panel)
-        own = begin and begin._replace(address=code.at(begin.address, column))
 
-        def some(
-            count: int,
-            first: Value,
-            fetch: Value | None = None,
-            column: Value = column,
-            W_q: Value = W_q,
-            own: Begin | None = own,
-        ) -> None:
-            out_rows, x_rows = code.at(out, first * N + column), Left(code.at(x, first * K), K, 1)
-            _tile(code, count, out_rows, N, own and own.from_row(code, first), x_rows, W_q, K, fetch)
+    def some(panels: int, count: int, q: Value, first: Value, fetch: Value | None = None) -> None:
+        column = q * code.panel
+        own = begin and begin._replace(address=code.at(begin.address, column)).from_row(code, first)
+        out_rows, x_rows = code.at(out, first * N + column), Left(code.at(x, first * K), K, 1)
+        _tile(code, count, out_rows, N, own, x_rows, code.at(W, column * K), K, fetch, panels)
 
-        # While the first tiles are multiplied, the next panel comes nearer, a quarter with each.
-        fetching = (rows // ROWS).at_most_number(4)
+    def several(panels: int, tall: int, q: Value, talls: Value) -> None:
+        """A few panels: so many tall tiles, and the rest of the rows by fours and ones."""
+        rest, beyond = rows - talls * tall, code.at(W, (q + panels) * K * code.panel)
+        # While the first tiles are multiplied, the next panels come nearer, a quarter with each.
+        fetching = talls.at_most_number(4)
         with code.loop(fetching) as n:
-            some(ROWS, n * ROWS, code.at(W_q, (K + n * (K // 4)) * code.panel))
-        with code.loop(rows // ROWS - fetching) as n:
-            some(ROWS, (fetching + n) * ROWS)
-        with code.loop((rows % ROWS) // 4):
-            some(4, rows - rows % ROWS)
-        with code.loop(rows % 4) as n:
-            some(1, rows - rows % 4 + n)
+            some(panels, tall, q, n * tall, code.at(beyond, n * (K * panels // 4) * code.panel))
+        with code.loop(talls - fetching) as n:
+            some(panels, tall, q, (fetching + n) * tall)
+        with code.loop(rest // 4) as n:
+            some(panels, 4, q, rows - rest + n * 4)
+        with code.loop(rest % 4) as n:
+            some(panels, 1, q, rows - rest % 4 + n)
+
+    panels = N // code.panel
+    pairs = panels // 2 if code.registers() >= 32 else code.number(0)
+    with code.loop(pairs) as n:
+        # Two rows too many for tiles of six are eight with one tile less: two of four.
+        less = (rows % WIDE_ROWS // 2 % 2) * (rows // 8).at_most_number(1)
+        several(2, WIDE_ROWS, n * 2, rows // WIDE_ROWS - less)
+    with code.loop(panels - pairs * 2) as n:
+        several(1, ROWS, pairs * 2 + n, rows // ROWS)
 
 
 class Terms(NamedTuple):
@@ -154,8 +161,12 @@ def _tile(
     W: Value,
     K: Value,
     fetch: Value | None = None,
+    panels: int = 1,
 ) -> None:
-    """A few rows of one panel. A function of its own: amid other code LLVM would keep sums or addresses in memory."""
+    """A few rows of one panel, or of two neighbours.
+
+    A function of its own: amid other code LLVM would keep sums or addresses in memory.
+    """
     optional = [begin and begin.address, begin and begin.apart, begin and begin.ids, fetch]
     stride = x.rows_apart if isinstance(x.rows_apart, Value) else None
     given = [value is not None for value in (*optional, stride)]
@@ -165,9 +176,9 @@ def _tile(
         start, between, ids, fetch, own = (next(values) if here else None for here in given)
         rows_apart = own if own is not None else x.rows_apart
         begun = Begin(start, between, ids) if start is not None and between is not None else None
-        _sums(code, count, out, apart, begun, x._replace(address=x_at, rows_apart=rows_apart), W, K, fetch)
+        _sums(code, count, out, apart, begun, x._replace(address=x_at, rows_apart=rows_apart), W, K, fetch, panels)
 
-    name = f"tile_of_{count}_" + "".join("01"[here] for here in given) + f"_{x.terms_apart}"
+    name = f"tile_of_{count}_{panels}_" + "".join("01"[here] for here in given) + f"_{x.terms_apart}"
     present = [value for value in (*optional, stride) if value is not None]
     code.call(name, write, out, apart, x.address, W, K, *present)
 
@@ -182,18 +193,22 @@ def _sums(
     W: Value,
     K: Value,
     fetch: Value | None,
+    panels: int,
 ) -> None:
     """What a tile is: its sums stay in registers."""
-    numbers = [code.number(row) for row in range(count)]
+    numbers, vectors = [code.number(row) for row in range(count)], range(VECTORS * panels)
     zero, sums = code.constant(0.0), []
     for row in numbers:
         own = begin and begin.at(code, row)
-        vectors = [code.load(code.at(own, v * code.lanes)) if own else zero for v in range(VECTORS)]
-        sums.append([Variable(code, vector) for vector in vectors])
+        begun = [code.load(code.at(own, v * code.lanes)) if own else zero for v in vectors]
+        sums.append([Variable(code, vector) for vector in begun])
     x_rows = [code.at(x.address, row * x.rows_apart) for row in numbers]
 
+    W_panels = [W, code.at(W, K * code.panel)][:panels]
+
     def term(k: Value) -> None:
-        columns = [code.load(code.at(W, k * code.panel + v * code.lanes)) for v in range(VECTORS)]
+        places = [(W_q, v * code.lanes) for W_q in W_panels for v in range(VECTORS)]
+        columns = [code.load(code.at(W_q, k * code.panel + place)) for W_q, place in places]
         for x_row, row in zip(x_rows, sums, strict=True):
             factor = code.load_spread(code.at(x_row, k * x.terms_apart))
             for sum_, column in zip(row, columns, strict=True):
@@ -202,7 +217,8 @@ def _sums(
 
     with code.loop(K // UNROLLED) as n:
         if fetch is not None:
-            code.fetch(code.at(fetch, n * (UNROLLED * code.panel // 4)))
+            for line in range(panels):
+                code.fetch(code.at(fetch, (n * panels + line) * (UNROLLED * code.panel // 4)))
         for k in range(UNROLLED):
             term(n * UNROLLED + k)
     with code.loop(K % UNROLLED) as n:

@@ -107,6 +107,10 @@ class Code:
         self.vector = ir.VectorType(self.element, self.lanes)
         self.integers = ir.VectorType(ir.IntType(bits), self.lanes)
 
+    def registers(self) -> int:
+        """How many vectors the processor holds at once, at least."""
+        return 32 if vector_bytes() == 64 else 16
+
     def wide(self) -> Code:
         """The same, where a vector is a panel wide: each operation is two, and neither waits for the other."""
         return Code(self.bits, self.builder, VECTORS)
