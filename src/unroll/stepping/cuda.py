@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from unroll.kernels import _cuda
 from unroll.model import Model
 from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
 from unroll.stepping.cuda_blocks import TILE, apart
-from unroll.stepping.cuda_weights import FROM_X, Place, Weights
+from unroll.stepping.cuda_weights import COLUMNS, FLOAT, FROM_X, Place, Weights
 from unroll.stepping.last_tokens import LastTokens
 
 _NAMES = ("products", "steps", "choice", "many", "messages", "one", "windows")
@@ -159,7 +159,11 @@ class Machine:
         if placed is None:
             return None
         kept = max(place.kept for place in placed if place.resident == 0)
-        shared = kept + ALONE_WARPS * ALONE_SCRATCH
+        shared, first = kept + ALONE_WARPS * ALONE_SCRATCH, placed[0]
+        table = w.V * (first.kept // first.floats) * COLUMNS
+        if self._rolling and shared + table <= self._room:
+            placed = (replace(first, table=shared // FLOAT), *placed[1:])
+            shared += table
         return self._task("windows" if self._rolling else "one", ALONE_WARPS, placed, kept, shared)
 
     def begin(self, streams: int) -> None:

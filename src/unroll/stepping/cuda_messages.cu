@@ -10,8 +10,7 @@
 // those nobody would wait. For windows there is one chooser, since it would hold up the products of the block it runs in.
 
 #define ALONE_WARPS 8  // so that each may have 255 registers: where there are fewer, sums and weights share a bank
-#define CHOOSER (ALONE_WARPS - 1)
-#define WORKERS CHOOSER  // others of a block that has no windows
+#define CHOOSER (ALONE_WARPS - 1)  // in a block that has one
 
 // A value and the step it is of are written and read as one; whoever needs it looks until the step is the right one.
 __device__ __forceinline__ void tell(u64* line, float value, unsigned step) {
@@ -113,6 +112,8 @@ struct Items {
         end = min((i64)first + p.each, p.groups / p.together * p.tiles);
         group = first / p.tiles * p.together;
     }
+    // Units of a layer that their groups have.
+    __device__ int units(const Place& p) const { return 4 * (((end - 1) / (int)p.tiles + 1) * (int)p.together - group); }
 };
 
 // What the block needs of its product's weights is brought to shared memory, if there is room.
@@ -160,7 +161,7 @@ __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, boo
 }
 
 // dense, and the last: out; two warps a group of columns, since every token waits for them.
-__device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool last) {
+__device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool last, int warps) {
     const int lane = threadIdx.x % 32, of_dense = 2 * a.layers * a.H;
     const Items own(p);
     const u64* line = nearest_copy(a);
@@ -170,7 +171,7 @@ __device__ __forceinline__ void heading(const Arguments& a, const Place& p, bool
         const i64 now = a.now + t;
         const unsigned step = (unsigned)now + 1;
 #pragma unroll 1
-        for (int half = 2 * own.first + threadIdx.x / 32; half < 2 * own.end; half += WORKERS) {
+        for (int half = 2 * own.first + threadIdx.x / 32; half < 2 * own.end; half += warps) {
             const int group = half / 2, q = half % 2 * 2, column = 16 * group + 4 * (lane / 8) + q;
             const float2 bias = *(const float2*)(a.weights + p.bias + column);
             const int from = last ? of_dense : (2 * (a.layers - 1) + (~now & 1)) * a.H;

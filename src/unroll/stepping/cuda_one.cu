@@ -13,7 +13,7 @@ __device__ __forceinline__ void running_on(const Arguments& a, const Place& p, i
         const int known = n < 0 ? 0 : now <= row.draws ? a.prompts[row.prompt + n] : last;
         const int half = (2 * number + (now & 1)) * H, half_next = (2 * number + (~now & 1)) * H;
 #pragma unroll 1
-        for (int group = own.first + threadIdx.x / 32; group < own.end; group += WORKERS) {
+        for (int group = own.first + threadIdx.x / 32; group < own.end; group += CHOOSER) {
             const int u = 4 * group + lane / 8;
             const Peepholes peepholes = peepholes_of(a, p, u);
 #if CELL != GRU && CELL != RNN

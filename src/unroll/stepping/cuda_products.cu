@@ -49,6 +49,7 @@ struct Place {  // where a product's parts lie among the weights, in floats
     // Of a stream alone: the blocks that do this product and no other, and of its items how many each of them does. An
     // item is so many neighbouring groups for one of so many tiles of rows.
     i64 block, blocks, each, together, tiles;
+    i64 table;  // where in shared memory is what each symbol means for the block's units, or -1
 };
 
 struct Arguments {

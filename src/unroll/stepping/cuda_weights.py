@@ -50,6 +50,7 @@ class Place:
     each: int = 0
     together: int = 1
     tiles: int = 1
+    table: int = -1
 
     @property
     def floats(self) -> int:

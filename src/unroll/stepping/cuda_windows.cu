@@ -73,12 +73,21 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][TILE][4], co
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
+// What each symbol means for the units of the block's groups is brought to shared memory, if there is room.
+__device__ __forceinline__ void settle_table(const Arguments& a, const Place& p) {
+    if (p.table < 0) return;
+    const Items own(p);
+    const int units = own.units(p);
+    for (int n = threadIdx.x; n < a.V * units; n += 32 * ALONE_WARPS)
+        pool[p.table / 4 + n] = ((const float4*)(a.weights + p.bias))[(i64)(n / units) * a.H + 4 * own.group + n % units];
+}
+
 __device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun, volatile int* multiplied) {
     const Place& p = places[number];
     const Items own(p);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, l = lane % 8, H = a.H, top = a.layers - 1;
     const int parts = number ? p.parts / 2 : p.parts, size = p.parts * 128, each = p.groups / TOGETHER;
-    const int tiles = (a.windows + TILE - 1) / TILE;
+    const int tiles = (a.windows + TILE - 1) / TILE, units = own.units(p);
     const i64 n_first = a.now - row.begun, half = (i64)a.windows * H;
     const float* first_h = a.weights + p.first_h;
     const float4* inputs = (const float4*)(a.weights + p.bias);
@@ -147,7 +156,8 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
             float out[TOGETHER];
             float4 x4[TOGETHER];
 #pragma unroll
-            for (int g = 0; g < TOGETHER; ++g) x4[g] = inputs[(i64)id * H + u + 4 * g];
+            for (int g = 0; g < TOGETHER; ++g)
+                x4[g] = number || p.table < 0 ? inputs[(i64)id * H + u + 4 * g] : pool[p.table / 4 + id * units + u + 4 * g - 4 * own.group];
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) out[g] = next(x4[g], four(sums[g][0]), state[g], peepholes[g]);
 #pragma unroll
@@ -193,22 +203,23 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     __syncthreads();
     int number = a.layers + 1;  // the product that is this block's
     while (number >= 0 && (blockIdx.x < places[number].block || blockIdx.x >= places[number].block + places[number].blocks)) --number;
-    const bool layers = number >= 0 && number < a.layers;
+    const bool layers = number >= 0 && number < a.layers, chosen_here = ROLLING && blockIdx.x == places[a.layers + 1].block;
     if (number >= 0) settle_own(a, places[number]);
+    if (ROLLING && number == 0) settle_table(a, places[0]);
     __syncthreads();
     // A block may draw, or count, before another has seen what was drawn last and what the counts are.
     if (ROLLING) meet<ALONE_WARPS>(a.arrived, epoch);
     if (number < 0) return;
     if (ROLLING && layers) {
         rolling(a, places, number, row, last, begun, multiplied);
-    } else if (warp == CHOOSER) {
+    } else if (warp == CHOOSER && (ROLLING ? chosen_here : layers)) {
         if (!a.chooses) return;
-        if (ROLLING && blockIdx.x == places[a.layers + 1].block) choosing(a, row, true, a.line + copy_size(a) - 4, COPIES, copy_size(a));
-        if (!ROLLING && number == 0) choosing(a, row, blockIdx.x == 0, told, 1, 0);
+        if (ROLLING) choosing(a, row, true, a.line + copy_size(a) - 4, COPIES, copy_size(a));
+        else if (number == 0) choosing(a, row, blockIdx.x == 0, told, 1, 0);
     } else if (layers) {
         running_on(a, places[number], number, row, last, told);
     } else {
-        heading(a, places[number], number > a.layers);
+        heading(a, places[number], number > a.layers, chosen_here ? CHOOSER : ALONE_WARPS);
     }
 }
 
