@@ -21,9 +21,11 @@ __device__ __forceinline__ float4 at_once(unsigned from) {
 }
 
 // As add_products, of a tile and two groups, whose weights lie so far apart in shared memory. Rows come there several parts
-// ahead; and what the next part needs is read from there while this one is multiplied.
+// ahead; and what the next part needs is read from there while this one is multiplied. All begins with the warp's `turn`, but for
+// what has far to come.
+template <class Turn>
 __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][TILE][4], const float4* w, int apart,
-                                            const float4* const (&rows)[TILE / 4], int parts, int lane, float4* ring) {
+                                            const float4* const (&rows)[TILE / 4], int parts, int lane, float4* ring, Turn turn) {
     const unsigned to = (unsigned)__cvta_generic_to_shared(ring + lane), x = (unsigned)__cvta_generic_to_shared(ring + lane % 8);
     const unsigned weights = (unsigned)__cvta_generic_to_shared(w + lane);
     float4 v[2][TOGETHER][4], own[2];
@@ -62,6 +64,7 @@ __device__ __forceinline__ void add_windows(float (&sums)[TOGETHER][TILE][4], co
 #pragma unroll
     for (int n = 0; n < 4 * TOGETHER; ++n) v[0][n / 4][n % 4] = weight(0, n);
     asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 2) : "memory");
+    turn();
     __syncwarp();
     own[0] = at_once(x);
     own[1] = at_once(x + 128);
@@ -82,7 +85,7 @@ __device__ __forceinline__ void settle_table(const Arguments& a, const Place& p)
         pool[p.table / 4 + n] = ((const float4*)(a.weights + p.bias))[(i64)(n / units) * a.H + 4 * own.group + n % units];
 }
 
-__device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun, volatile int* multiplied) {
+__device__ __forceinline__ void rolling(const Arguments& a, const Place* places, int number, const Row& row, int last, const unsigned* begun) {
     const Place& p = places[number];
     const Items own(p);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, l = lane % 8, H = a.H, top = a.layers - 1;
@@ -95,7 +98,7 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
     float4* ring = pool + a.scratch / 4 + warp * AHEAD * TILE * 8;
     int begins = n_first % a.windows, oldest = n_first + 1 > a.windows ? (n_first + 1) % a.windows : 0;
     const bool in_turns = number == 0 && p.each > ALONE_WARPS / 2;
-    int turn = 0;  // how many products each of the block's warps has had
+    bool had_turns = false;
     // One lane waits until all warps of a layer have done so many steps of a tile.
     auto wait = [&](int layer, int tile, int steps) {
         const unsigned* count = a.reached + layer * tiles + tile;
@@ -112,13 +115,14 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
         const float* h = a.h + (2 * number + (now & 1)) * half;
         float* h_next = a.h + (2 * number + (~now & 1)) * half;
 #pragma unroll 1
-        for (int first = own.first; first < own.end; first += ALONE_WARPS, ++turn) {
+        for (int first = own.first; first < own.end; first += ALONE_WARPS) {
             const int item = first + (in_turns ? warp % 4 * 2 + warp / 4 : warp), beside = first + warp % 4 * 2 + 1 - warp / 4;
             const int tile = item % (int)p.tiles, group = item / (int)p.tiles * TOGETHER, u = 4 * group + lane / 8;
-            if (item >= own.end || tile >= tiles) {
-                multiplied[warp] = turn + 1;
-                continue;
-            }
+            if (item >= own.end || tile >= tiles) continue;
+            const int tile_beside = beside % (int)p.tiles;
+            const bool turns = in_turns && beside < own.end && tile_beside < tiles;
+            const bool leads = tile % 2 == tile_beside % 2 ? warp < 4 : tile % 2 == 0;
+            const int barrier = 2 + warp % 4 * 2 + leads;  // the one that the other warp lets this one pass
             for (int other = lane; other < tiles; other += 32) wait(number, other, other == tile ? t : t - BEHIND);
             if (number < top && lane == 31) wait(number + 1, tile, t - 1);
             __syncwarp();
@@ -144,10 +148,11 @@ __device__ __forceinline__ void rolling(const Arguments& a, const Place* places,
                     const float* start = below ? h_next - 2 * half : h;
                     from[i] = (const float4*)(other == begins && !below ? first_h : start + (i64)other * H) + l;
                 }
-                if (in_turns && beside < own.end)
-                    while (multiplied[warp ^ 4] < turn + tile % 2) {}
-                add_windows(sums, pool + (group - own.group) * size + below * parts * 128, size, from, parts, lane, ring);
-                multiplied[warp] = turn + 1;
+                add_windows(sums, pool + (group - own.group) * size + below * parts * 128, size, from, parts, lane, ring, [&] {
+                    if (turns && (had_turns || !leads)) asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory");
+                });
+                if (turns) asm volatile("bar.arrive %0, 64;" ::"r"(barrier ^ 1) : "memory");
+                had_turns |= turns;
             }
 #pragma unroll
             for (int g = 0; g < TOGETHER; ++g) met(sums[g], lane);
@@ -187,7 +192,6 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     __shared__ Row row;
     __shared__ volatile u64 told[4];
     __shared__ int last;
-    __shared__ volatile int multiplied[ALONE_WARPS];
     __shared__ unsigned begun[MOST_LAYERS];  // what the layers' counts begin from; all tiles are equally far
     const int warp = threadIdx.x / 32;
     unsigned epoch = a.arrived[blockIdx.x];
@@ -196,7 +200,6 @@ __device__ __forceinline__ void alone(const Arguments& a) {
         last = a.last[0];
     }
     if (threadIdx.x < 4) told[threadIdx.x] = ~0ull;
-    if (threadIdx.x < ALONE_WARPS) multiplied[threadIdx.x] = 0;
     if (ROLLING && threadIdx.x < a.layers) begun[threadIdx.x] = a.reached[threadIdx.x * ((a.windows + TILE - 1) / TILE)];
     for (int n = threadIdx.x; n < (a.layers + 2) * (int)(sizeof(Place) / 8); n += 32 * ALONE_WARPS)
         ((i64*)places)[n] = ((const i64*)a.places)[n];
@@ -211,7 +214,7 @@ __device__ __forceinline__ void alone(const Arguments& a) {
     if (ROLLING) meet<ALONE_WARPS>(a.arrived, epoch);
     if (number < 0) return;
     if (ROLLING && layers) {
-        rolling(a, places, number, row, last, begun, multiplied);
+        rolling(a, places, number, row, last, begun);
     } else if (warp == CHOOSER && (ROLLING ? chosen_here : layers)) {
         if (!a.chooses) return;
         if (ROLLING) choosing(a, row, true, a.line + copy_size(a) - 4, COPIES, copy_size(a));
