@@ -78,7 +78,10 @@ def table(record: dict[str, Any]) -> Table:
 
     each = record["ms"] / record["steps"] / record["runs"]
     shown = Table(
-        title=Text(f"{record['what']} (kernel {record['kernel']}): {each:.4g} ms a run-batch, {record['steps']} steps"),
+        title=Text(
+            f"{record['what']} (kernel {record['kernel']}): {each:.4g} ms a run-batch over {record['steps']} steps, "
+            "what runs beside something else counted in full"
+        ),
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
