@@ -185,8 +185,8 @@ def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(mo
     seen: list[str] = []
 
     class Stream:
-        def __init__(self, name: str = "aside") -> None:
-            self.name = name
+        def __init__(self, name: str = "aside", priority: int = 0) -> None:
+            self.name, self.priority = name, priority
 
         def wait_stream(self, other: Stream) -> None:
             seen.append(f"{self.name} waits for {other.name}")
@@ -196,8 +196,9 @@ def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(mo
             seen.append("replay")
 
     @contextlib.contextmanager
-    def within(what: object) -> Iterator[None]:
-        seen.append(f"in {getattr(what, 'name', type(what).__name__)}")
+    def within(what: object, stream: Stream | None = None) -> Iterator[None]:
+        ahead = " ahead of others" if stream is not None and stream.priority < 0 else ""
+        seen.append(f"in {getattr(what, 'name', type(what).__name__)}{ahead}")
         yield
         seen.append("out")
 
@@ -214,4 +215,12 @@ def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(mo
     replay = capture.captured(lambda: seen.append("step"), torch.device("cuda", 0))
     replay()
     warm = ["in aside", *["step"] * capture.WARM_UP, "out"]
-    assert seen == ["aside waits for main", *warm, "main waits for aside", "in Graph", "step", "out", "replay"]
+    assert seen == [
+        "aside waits for main",
+        *warm,
+        "main waits for aside",
+        "in Graph ahead of others",
+        "step",
+        "out",
+        "replay",
+    ]
