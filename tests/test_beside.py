@@ -7,8 +7,13 @@ from unroll import beside
 
 def test_outside_of_a_step_that_may_branch_everything_is_done_at_once() -> None:
     done: list[str] = []
+
+    def pack() -> str:
+        done.append("packed")
+        return "made"
+
     beside.begins()
-    assert beside.done(lambda: done.append("packed") or "made") == "made"  # type: ignore[func-returns-value]
+    assert beside.done(pack) == "made"
     beside.later(lambda: done.append("multiplied"))
     assert done == ["packed", "multiplied"]
     beside.catch_up()
