@@ -113,16 +113,20 @@ def seconds_a_token(tokens: Iterator[int], steps: int) -> float:
     return (time.perf_counter() - began) / drawn
 
 
-def in_turns(contestants: dict[str, Callable[[], Iterator[int]]], blocks: int, device: str) -> dict[str, list[float]]:
-    """Seconds a token of each contestant, block by block."""
+def in_turns(
+    contestants: dict[str, Callable[[], Iterator[int]]], blocks: int, device: str, at_once: dict[str, int]
+) -> dict[str, list[float]]:
+    """Seconds a token of each contestant, block by block; of one that draws many at once, over whole times."""
     streams = {name: begin() for name, begin in contestants.items()}
     steps = {}
     for name, tokens in streams.items():
         next(tokens)  # reads the prompt
-        few = 3 if device == "cpu" else 130  # a GPU comes to its full number of steps at a time only after some
+        at_a_time = at_once.get(name, 1)
+        few = 3 if device == "cpu" else 2 * at_a_time + 130  # a GPU comes to its full number at a time only after some
         began = time.perf_counter()
         seconds_a_token(tokens, few)
-        steps[name] = max(2, int(BLOCK_S * few / (time.perf_counter() - began)))
+        many = BLOCK_S * few / (time.perf_counter() - began) / at_a_time
+        steps[name] = max(2 if at_a_time == 1 else 1, round(many)) * at_a_time
     found: dict[str, list[float]] = {name: [] for name in streams}
     for _ in range(blocks):
         for name, tokens in streams.items():
@@ -143,6 +147,7 @@ def one_stream(hidden: int, layers: int, blocks: int, device: str) -> dict[str, 
         },
         blocks,
         device,
+        {} if device == "cpu" else {name: steps_at_a_time(own, name, 1) for name in ("progressive", "windowed")},
     )
 
     def against(name: str, other: str) -> dict[str, float]:
@@ -185,7 +190,7 @@ def many_streams(hidden: int, procedure: str, most: int, device: str) -> dict[st
             steps = max(3, 400 // streams)
         else:
             at_a_time = steps_at_a_time(own, procedure, streams)
-            steps = at_a_time * max(4, 16 // at_a_time)
+            steps = at_a_time * max(2, 64 // at_a_time)
             seconds_a_token(tokens, steps)
         values = [1 / seconds_a_token(tokens, steps) for _ in range(5 if device == "cpu" else 3)]
         found[str(streams)] = round(statistics.median(values), 1)

@@ -20,7 +20,7 @@ from unroll.errors import RunError
 from unroll.stepping import Drawer, Flight, Ids, Seat
 from unroll.streams import DIVERGED, Drawn, Ends, Stream, never, read
 
-FIRST, MOST = 4, 64  # steps asked for at a time: few at first, so that a text begins at once
+FIRST, MOST = 4, 1024  # steps asked for at a time: few at first, so that a text begins at once
 TOKENS = 2**18  # asked for at a time
 AHEAD = 2  # times asked before the first answer is looked at
 

@@ -181,18 +181,44 @@ def test_streams_that_wait_or_end_early_leave_the_others_as_they_were(
 
 @pytest.mark.parametrize("layers", [1, 2])
 @every_cell
-def test_rolling_windows_are_windows_read_again_to_the_last_bit(cell: str, peepholes: str, layers: int) -> None:
+def test_rolling_windows_are_windows_read_again_by_the_same_products_to_the_last_bit(
+    cell: str, peepholes: str, layers: int
+) -> None:
     model, _ = models(cell, peepholes, layers)
-    rolling, again = (stepping.prepare(model, K2, name, 3) for name in ("windowed", "windowed-naive"))
+    rolling = stepping.prepare(model, K2, "windowed", 3)
+    again = cuda.Again(cuda.Machine(model, 1, rolling=False, in_halves=True), K2)
     for stepper in (rolling, again):
         stepper.begin(3)
     for ids_B in np.random.default_rng(3).integers(V, size=(5 * K2, 3)):
         rolling.read(ids_B)
         again.read(ids_B)
         assert np.array_equal(rolling.logits(), again.logits())
-    streams = mixed_streams(20)
-    drawn = [texts(model, streams, name) for name in ("windowed", "windowed-naive")]
-    assert [[token for token, _ in text] for text in drawn[0]] == [[token for token, _ in text] for text in drawn[1]]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@every_cell
+def test_rolling_windows_draw_what_windows_read_again_draw(cell: str, peepholes: str, layers: int) -> None:
+    model, streams = models(cell, peepholes, layers)[0], mixed_streams(20)
+    rolling, again = (texts(model, streams, name) for name in ("windowed", "windowed-naive"))
+    for one, other in zip(rolling, again, strict=True):
+        assert [token for token, _ in one] == [token for token, _ in other]
+        assert np.allclose([logprob for _, logprob in one], [logprob for _, logprob in other], rtol=0, atol=1e-5)
+
+
+def test_windows_of_weights_that_are_too_large_for_the_matrix_units_are_multiplied_without_them() -> None:
+    on_gpu, truth_model = models(layers=2)
+    for model in (on_gpu, truth_model):
+        model.parameters["layers.1.W_h"].data[0, 3, 5] = 40_000.0
+    streams = mixed_streams(30)
+    together = texts(on_gpu, streams, "windowed")
+    assert [texts(on_gpu, [stream], "windowed")[0] for stream in streams] == together
+    fast, truth = (stepping.prepare(model, K2, "windowed", 5) for model in (on_gpu, truth_model))
+    for stepper in (fast, truth):
+        stepper.begin(5)
+    for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, 5)):
+        fast.read(ids_B)
+        truth.read(ids_B)
+        assert np.abs(softmax(fast.logits()) - softmax(truth.logits())).max() < 1e-2
 
 
 @pytest.mark.parametrize("symbols", [2, 11, 85, 1000])

@@ -19,7 +19,19 @@ from unroll.decoding import Decoding
 from unroll.head import LEAK
 from unroll.model import Model
 from unroll.stepping import Seat, cuda, cuda_blocks, plain
-from unroll.stepping.cuda_weights import Place, Weights, pack
+from unroll.stepping.cuda_weights import (
+    LOW,
+    MOST_OF_A_HALF,
+    Place,
+    Weights,
+    can_be_halves,
+    halves,
+    pack,
+    pack_halves,
+    rows_of_tiles,
+    tiles_of_halves,
+    tiles_of_rows,
+)
 
 V = 7
 
@@ -33,6 +45,74 @@ def test_a_lane_finds_its_terms_of_its_columns(K: int, N: int, across: bool) -> 
     lane = 8 * (n % 16 // 4) + k % 32 // 4
     outer, inner = (k % 4, n % 4) if across else (n % 4, k % 4)
     assert packed[n // 16, k // 32, outer, lane, inner] == W_KN[k, n]
+
+
+def matrix_product(W_chunk: torch.Tensor, x_chunk: torch.Tensor) -> torch.Tensor:
+    """m16n8k16 by its definition: which elements of the matrices, and of what comes out, lane 4·g + t has."""
+    A, B, D = torch.zeros(16, 16).double(), torch.zeros(16, 8).double(), torch.zeros(32, 4).double()
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        for register in range(4):
+            for n in range(2):
+                A[g + register % 2 * 8, 2 * t + n + register // 2 * 8] = W_chunk[lane, register, n]
+                if register < 2:
+                    B[2 * t + n + register * 8, g] = x_chunk[lane, register, n]
+    C = A @ B
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        D[lane] = torch.stack((C[g, 2 * t], C[g, 2 * t + 1], C[g + 8, 2 * t], C[g + 8, 2 * t + 1]))
+    return D
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_a_matrix_unit_finds_the_weights_of_a_units_gates_and_the_rows_terms(K: int, units: int) -> None:
+    generator = torch.Generator().manual_seed(K * units)
+    W_KN, x_BK = torch.randn(K, 4 * units, generator=generator), torch.randn(8, K, generator=generator)
+    rows = tiles_of_halves(torch.nn.functional.pad(x_BK, (0, -K % 32)))[0]
+    packed = pack_halves(W_KN)
+    assert packed.shape == pack(W_KN, across=True).shape, "halves take as much room as floats"
+    chunks = packed.flatten(1).view(torch.float16).unflatten(1, (-1, 2, 32, 4, 2)).double()
+    lanes = (
+        rows.flatten(1).view(torch.float16).unflatten(1, (32, 4, 2)).double()
+    )  # chunk, lane, pair of high or low, term
+    truth = x_BK.double() @ W_KN.double()
+    for group in range(-(-units // 4)):
+        D = torch.zeros(32, 4).double()
+        for W, x in zip(chunks[group], lanes, strict=True):
+            low = matrix_product(W[0], x[:, 2:]) + matrix_product(W[1], x[:, :2])
+            D += matrix_product(W[0], x[:, :2]) + low / LOW
+        for lane in range(32):  # as gates_of in cuda_halves.cu
+            odd, other = lane // 4 % 2, lane ^ 4
+            mine, others = D[lane, odd::2], D[other, odd::2]
+            gates = torch.stack((others, mine) if odd else (mine, others), 1).flatten()
+            row, unit = lane % 4 * 2 + odd, 4 * group + lane // 8
+            if unit < units:
+                assert torch.allclose(gates, truth[row, 4 * unit : 4 * unit + 4], rtol=0, atol=1e-5)
+
+
+@given(st.floats(-(2.0**15), 2.0**15, width=32))
+def test_halves_have_22_bits_of_a_number_whatever_its_size(value: float) -> None:
+    high, low = (half.double() for half in halves(torch.tensor([value])))
+    assert abs(high + low / LOW - value) <= max(2.0**-22 * abs(value), 2.0**-36)
+
+
+@given(st.integers(1, 20), st.integers(1, 4))
+def test_rows_come_out_of_tiles_as_they_went_in(rows: int, chunks: int) -> None:
+    before = torch.arange(1.0, rows * chunks * 16 + 1).view(1, rows, chunks, 16)
+    tiles = tiles_of_rows(before)
+    assert tiles.shape[1:] == (-(-rows // 8), chunks, 8, 16)
+    after = rows_of_tiles(tiles)
+    assert torch.equal(after[:, :rows], before)
+    assert not after[:, rows:].any()
+
+
+@pytest.mark.parametrize("bad", [MOST_OF_A_HALF, -MOST_OF_A_HALF, np.inf, np.nan])
+@pytest.mark.parametrize("name", ["layers.0.W_h", "layers.1.W_x", "layers.0.h0"])
+def test_weights_beyond_half_precision_are_noticed(name: str, bad: float) -> None:
+    model = random_model([tiny(layers=2)], [V])
+    assert can_be_halves(model)
+    model.parameters[name].data[0, ..., 0] = bad
+    assert not can_be_halves(model)
 
 
 def product(weights: Weights, place: Place, x_BK: torch.Tensor, across: bool = False) -> torch.Tensor:
@@ -115,20 +195,20 @@ def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
 def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
     code = "".join(piece.read_text() for piece in cuda.PIECES)
     assert cuda.ROW.itemsize == 64
-    assert ctypes.sizeof(cuda._Arguments) == 14 * 8 + 8 + 12 * 4 + 4 + 4
+    assert ctypes.sizeof(cuda._Arguments) == 15 * 8 + 8 + 13 * 4 + 4 + 4 + 4, "and 4 to a multiple of 8"
     assert f"#define WARPS {cuda.WARPS}\n" in code
     assert f"#define ALONE_WARPS {cuda.ALONE_WARPS} " in code
     assert f"#define MOST_LAYERS {cuda.MOST_LAYERS}\n" in code
     assert f"#define RNN {cuda.RNN}\n" in code
-    assert f"#define SCRATCH {cuda.SCRATCH // 16} " in code
+    assert f"#define SCRATCH {cuda_blocks.SCRATCH // 16} " in code
+    assert f"#define SLICES {cuda_blocks.SLICES}\n" in code
+    assert f"#define LOW {LOW}f " in code
     assert f"#define COPIES {cuda.COPIES} " in code
     assert f"#define HELD {cuda.MOST_HELD // 32} " in code
     assert f"#define TILE {cuda_blocks.TILE}\n" in code
-    assert f"#define TOGETHER {cuda_blocks.TOGETHER}\n" in code
-    assert cuda_blocks.FOR_WINDOWS == cuda.ALONE_WARPS
+    assert cuda_blocks.WARPS == cuda_blocks.FOR_THE_HEAD == cuda.ALONE_WARPS
     assert cuda_blocks.FOR_ONE == cuda.ALONE_WARPS - 1, "the last may be a chooser"
-    assert f"#define AHEAD {cuda.ALONE_SCRATCH // (16 * 8 * cuda_blocks.TILE)} " in code
-    assert cuda.MOST_ALONE * 4 == cuda.SCRATCH, "a row of `one` fits into a warp's own"
+    assert cuda.MOST_ALONE * 4 == cuda_blocks.SCRATCH, "a row of `one` fits into a warp's own"
     fields = re.search(r"struct Place \{.*?\n\};", code, re.DOTALL)
     assert fields
     named = re.findall(r"\w+(?=[,;])", re.sub(r"//.*", "", fields[0]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,26 @@ from unroll.head import LEAK
 from unroll.kernels import _cuda
 from unroll.model import Model
 from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
-from unroll.stepping.cuda_blocks import TILE, apart
-from unroll.stepping.cuda_weights import COLUMNS, FLOAT, FROM_X, Place, Weights
+from unroll.stepping.cuda_blocks import SCRATCH, SLICES, apart
+from unroll.stepping.cuda_weights import (
+    CHUNK,
+    FROM_X,
+    TILE,
+    Place,
+    Weights,
+    can_be_halves,
+    rows_of_tiles,
+    tiles_of_rows,
+)
 from unroll.stepping.last_tokens import LastTokens
 
-_NAMES = ("products", "steps", "choice", "many", "messages", "one", "windows")
+_NAMES = ("products", "steps", "halves", "choice", "many", "messages", "one", "windows")
 PIECES = [Path(__file__).with_name(f"cuda_{name}.cu") for name in _NAMES]
 SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
 WARPS, ALONE_WARPS, MOST_LAYERS, RNN = 16, 8, 16, 4  # as in cuda_products.cu and cuda_messages.cu
-SCRATCH, ALONE_SCRATCH = 256 * 16, 384 * 16  # bytes of a block's shared memory that are each of its warps' own,
-OWN_SHARED = 4 * 1024  # and that are neither these nor weights
+OWN_SHARED = 4 * 1024  # bytes of a block's shared memory that are neither weights nor its warps' own
 MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
-FEW_WINDOWS, COPIES = 16, 8  # `windows` does more, eight at a time
+FEW_WINDOWS, COPIES, TOLD, SPREAD = 16, 8, 64, 32  # `windows` does more, eight at a time
 WORK = 2**37  # products of a launch, some hundredths of a second: a screen on the same GPU must not freeze
 FAR = 2**62  # a step that never comes
 PROCEDURES = ("progressive", "windowed", "windowed-naive")
@@ -52,7 +60,23 @@ ROW = np.dtype(
     ]
 )
 # Its arguments, as `Arguments` there.
-_POINTERS = ("weights", "places", "rows", "prompts", "last", "h", "c", "dense", "logits", "ids", "logprobs", "arrived")
+_POINTERS = (
+    "weights",
+    "places",
+    "rows",
+    "prompts",
+    "last",
+    "h",
+    "c",
+    "top",
+    "dense",
+    "logits",
+    "ids",
+    "logprobs",
+    "arrived",
+    "reached",
+    "line",
+)
 _NUMBERS = (
     "layers",
     "streams",
@@ -65,13 +89,14 @@ _NUMBERS = (
     "steps",
     "quiet",
     "chooses",
+    "halves",
     "scratch",
 )
 
 
 class _Arguments(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in (*_POINTERS, "reached", "line")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
         ("now", ctypes.c_longlong),
         *((name, ctypes.c_int) for name in _NUMBERS),
         ("leak", ctypes.c_float),
@@ -121,12 +146,15 @@ def _machine(model: Model, k2: int, procedure: str) -> Machine:
 
 
 class Machine:
-    """The states of some streams on the GPU, and launches that advance all of them; `now` counts the steps."""
+    """The states of some streams on the GPU, and launches that advance all of them; `now` counts the steps.
 
-    def __init__(self, model: Model, windows: int, rolling: bool) -> None:
+    Of windows, which are many rows, the layers multiply in halves, where their weights can be those.
+    """
+
+    def __init__(self, model: Model, windows: int, rolling: bool, in_halves: bool | None = None) -> None:
         self.device = model.device
         with torch.no_grad(), torch.cuda.device(self.device):
-            self.weights = Weights(model)
+            self.weights = Weights(model, (rolling if in_halves is None else in_halves) and can_be_halves(model))
             properties: Any = torch.cuda.get_device_properties(self.device)
             self._blocks = properties.multi_processor_count
             self._room = properties.shared_memory_per_block_optin - OWN_SHARED
@@ -135,9 +163,11 @@ class Machine:
             defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
             self._code = cuda.Module.load(SOURCES, defines)
             w, layers = self.weights, model.experiments[0].layers
-            length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V + 4)
+            length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V + TOLD)
             self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
-            self._reached = torch.zeros(layers, -(-windows // TILE), dtype=torch.int32, device=self.device)
+            self._reached = torch.zeros(
+                layers, -(-windows // TILE), SLICES, SPREAD, dtype=torch.int32, device=self.device
+            )
         self.windows, self._rolling = windows, rolling
         places, kept = w.resident(self._blocks, self._room - WARPS * SCRATCH)
         self._many = self._task("generate", WARPS, places, kept, kept + WARPS * SCRATCH)
@@ -152,27 +182,26 @@ class Machine:
     def _alone(self) -> _Task | None:
         """What does one stream faster than what does any number, if it is made for such a model and fits this GPU."""
         w = self.weights
-        if (self._rolling and self.windows <= FEW_WINDOWS) or max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD:
+        if max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD or self._rolling != w.in_halves:
             return None
-        room = self._room - ALONE_WARPS * ALONE_SCRATCH
-        placed = apart(w.places, self._blocks, room, self.windows if self._rolling else None)
+        if self._rolling and self.windows <= FEW_WINDOWS:
+            return None
+        placed = apart(w.places, self._blocks, self._room, self.windows if self._rolling else None, w.V)
         if placed is None:
             return None
-        kept = max(place.kept for place in placed if place.resident == 0)
-        shared, first = kept + ALONE_WARPS * ALONE_SCRATCH, placed[0]
-        table = w.V * (first.kept // first.floats) * COLUMNS
-        if self._rolling and shared + table <= self._room:
-            placed = (replace(first, table=shared // FLOAT), *placed[1:])
-            shared += table
+        kept = max(place.kept for place in placed if place.each)
+        shared = max(kept + ALONE_WARPS * SCRATCH, *(place.shared for place in placed))
         return self._task("windows" if self._rolling else "one", ALONE_WARPS, placed, kept, shared)
 
     def begin(self, streams: int) -> None:
         """So many streams, of which nothing is known."""
         w, rows = self.weights, streams * self.windows
         self.streams = streams
-        self._h = torch.zeros(self._layers, 2, rows, w.H, device=self.device)
+        shape = (-(-rows // TILE), w.H // CHUNK, TILE, CHUNK) if w.in_halves else (rows, w.H)
+        self._h = torch.zeros(self._layers, 2, *shape, device=self.device)
         self._c = torch.zeros(self._layers if self._states > 1 else 0, rows, w.H, device=self.device)
         self._last = torch.zeros(streams, dtype=torch.int32, device=self.device)
+        self._top = torch.zeros(streams, w.H, device=self.device)
         self._dense = torch.zeros(streams, w.D, device=self.device)
         self.logits = torch.zeros(streams, w.padded_V, device=self.device)
 
@@ -180,9 +209,11 @@ class Machine:
         """Stream b goes on from where stream rows[b] stood."""
         chosen = torch.tensor(list(rows), device=self.device)
         windows = (chosen.unsqueeze(1) * self.windows + torch.arange(self.windows, device=self.device)).flatten()
-        self._h, self._c = self._h.index_select(2, windows), self._c.index_select(1, windows)
-        by_stream = self._last, self._dense, self.logits
-        self._last, self._dense, self.logits = (held.index_select(0, chosen) for held in by_stream)
+        h = rows_of_tiles(self._h) if self.weights.in_halves else self._h
+        h = h.index_select(2, windows)
+        self._h, self._c = tiles_of_rows(h) if self.weights.in_halves else h, self._c.index_select(1, windows)
+        by_stream = self._last, self._top, self._dense, self.logits
+        self._last, self._top, self._dense, self.logits = (held.index_select(0, chosen) for held in by_stream)
         self.streams = len(rows)
 
     @property
@@ -196,8 +227,8 @@ class Machine:
         w, task = self.weights, self._one if self.streams == 1 else self._many
         tensors = {
             "weights": w.flat, "places": task.places, "rows": rows, "prompts": prompts, "last": self._last,
-            "h": self._h, "c": self._c, "dense": self._dense, "logits": self.logits, "arrived": self._arrived,
-            "reached": self._reached, "line": self._line,
+            "h": self._h, "c": self._c, "top": self._top, "dense": self._dense, "logits": self.logits,
+            "arrived": self._arrived, "reached": self._reached, "line": self._line,
         }  # fmt: skip
         if drawn is not None:
             tensors |= {"ids": drawn[0], "logprobs": drawn[1]}
@@ -205,7 +236,7 @@ class Machine:
             **{name: tensor.data_ptr() for name, tensor in tensors.items()},
             now=self.now, layers=self._layers, streams=self.streams, windows=self.windows, rolling=self._rolling,
             H=w.H, D=w.D, V=w.V, padded_V=w.padded_V, steps=steps, quiet=quiet, chooses=drawn is not None,
-            scratch=task.kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
+            halves=w.in_halves, scratch=task.kept // 4, leak=LEAK, purpose=randomness.purpose_word("sample"),
         )  # fmt: skip
         with torch.cuda.device(self.device):
             code = self._code[task.kernel].allow(task.shared)

@@ -41,6 +41,12 @@ __device__ __noinline__ void layer_phase(const Step& s, const Place& p, int numb
     over(s.a, p, tiles, [&](const float4* w, int group, int tile) { layer<ROWS>(s, p, number, w, group, tile); });
 }
 
+template <int TILES>
+__device__ __noinline__ void phase_of_halves(const Step& s, const Place& p, int number) {
+    const int tiles = (s.a.streams * s.a.windows + 8 * TILES - 1) / (8 * TILES);
+    over(s.a, p, tiles, [&](const float4* w, int group, int tile) { layer_of_halves<TILES>(s, p, number, w, group, tile); });
+}
+
 template <int ROWS>
 __device__ __noinline__ void head_phase(const Step& s, const Place& p, bool last) {
     const int tiles = (s.a.streams + ROWS - 1) / ROWS;
@@ -85,7 +91,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) generate(const Argument
         __syncthreads();
 #pragma unroll 1
         for (int number = 0; number < a.layers; ++number) {
-            BY_ROWS(a.streams * a.windows, layer_phase, s, places[number], number);
+            const int rows = a.streams * a.windows;
+            if (!a.halves) { BY_ROWS(rows, layer_phase, s, places[number], number); }
+            else if (rows <= 8 * WARPS) phase_of_halves<1>(s, places[number], number);
+            else phase_of_halves<2>(s, places[number], number);
             meet<WARPS>(a.arrived, epoch);
         }
         if (t < a.quiet) continue;

@@ -2,14 +2,15 @@
 //
 // Nothing is overwritten that somebody may still read. A step's tokens need all of its logits, these all of dense, that
 // all of h, and h needs the token before: whoever writes the values of a step has seen that everyone is done with those of
-// two steps ago, and with dense of the last. So h and logits have two places each, and dense has one. Tokens have four, since
-// windows that do not predict yet may be up to two steps behind. While tokens are given, and nothing is predicted, a layer
+// two steps ago, and with dense of the last. So h and logits have two places each, and dense has one. Tokens have many, since
+// windows that do not predict yet may be behind. While tokens are given, and nothing is predicted, a layer
 // waits for the one above instead.
 //
 // A stream that runs on is chosen for in every block of its first layer, which spares a message, but in no other, since for
 // those nobody would wait. For windows there is one chooser, since it would hold up the products of the block it runs in.
 
 #define ALONE_WARPS 8  // so that each may have 255 registers: where there are fewer, sums and weights share a bank
+#define TOLD 64  // tokens, of which a stream that runs on needs four
 #define CHOOSER (ALONE_WARPS - 1)  // in a block that has one
 
 // A value and the step it is of are written and read as one; whoever needs it looks until the step is the right one.
@@ -20,13 +21,13 @@ __device__ __forceinline__ void tell(u64* line, float value, float next, unsigne
     asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(line), "r"(__float_as_uint(value)), "r"(__float_as_uint(next)), "r"(step) : "memory");
 }
 
-__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 2 * a.padded_V + 4; }
+__device__ __forceinline__ int copy_size(const Arguments& a) { return 2 * a.layers * a.H + a.D + 2 * a.padded_V + TOLD; }
 __device__ __forceinline__ const u64* nearest_copy(const Arguments& a) { return a.line + blockIdx.x % COPIES * copy_size(a); }
 
 // What was drawn for a step.
 __device__ __forceinline__ int asked(const volatile u64* told, i64 now) {
     u64 v;
-    do v = told[now & 3];
+    do v = told[now % TOLD];
     while ((unsigned)(v >> 32) != (unsigned)now);
     return (int)(unsigned)v;
 }
@@ -104,26 +105,21 @@ __device__ __forceinline__ void add_row(float (&sums)[1][COLUMNS], const float4*
     }
 }
 
-// The items of a product that this block does: an item is `together` neighbouring groups for one tile of rows.
+// The groups of a product that this block does.
 struct Items {
-    int first, end, group;  // and the first of their groups
+    int first, end;
     __device__ Items(const Place& p) {
         first = (blockIdx.x - p.block) * p.each;
-        end = min((i64)first + p.each, p.groups / p.together * p.tiles);
-        group = first / p.tiles * p.together;
+        end = min((i64)first + p.each, p.groups);
     }
-    // Units of a layer that their groups have.
-    __device__ int units(const Place& p) const { return 4 * (((end - 1) / (int)p.tiles + 1) * (int)p.together - group); }
 };
 
-// What the block needs of its product's weights is brought to shared memory, if there is room.
-__device__ __forceinline__ void settle_own(const Arguments& a, const Place& p) {
-    if (p.resident < 0) return;
-    const Items own(p);
-    const int last = ((own.end - 1) / p.tiles + 1) * p.together;
+// Weights of so many groups are brought to shared memory.
+__device__ __forceinline__ void settle_groups(const Arguments& a, const Place& p, int first, int groups) {
     const i64 size = p.parts * 128;
-    const float4* from = (const float4*)(a.weights + p.weights) + own.group * size;
-    for (int n = threadIdx.x; n < (last - own.group) * size; n += 32 * ALONE_WARPS) pool[n] = from[n];
+    const float4* from = (const float4*)(a.weights + p.weights) + first * size;
+#pragma unroll 8
+    for (int n = threadIdx.x; n < groups * size; n += 32 * ALONE_WARPS) pool[n] = from[n];
 }
 
 // One row with columns of one group of the block's, from one of the lane's four and from one part of the terms on.
@@ -132,7 +128,7 @@ __device__ __forceinline__ void add_group(float (&sums)[1][COLUMNS], const Argum
                                           int column, int start, const float4* row, int parts, int lane) {
     const i64 size = p.parts * 128;
     const int offset = start * 128 + column * 32;
-    if (p.resident >= 0) add_row<ACROSS>(sums, pool + (group - own.group) * size + offset, row, parts, lane);
+    if (p.resident >= 0) add_row<ACROSS>(sums, pool + (group - own.first) * size + offset, row, parts, lane);
     else add_row<ACROSS>(sums, (const float4*)(a.weights + p.weights) + group * size + offset, row, parts, lane);
 }
 
@@ -152,7 +148,7 @@ __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, boo
             if (i < each && first + i < a.V) x[i] = ((const float*)scratch)[first + i];
         double2 likelihood;
         const int id = choose<HELD>(row, nullptr, make_float4(x[0], x[1], x[2], x[3]), a.V, aimed, &likelihood,
-                                    told + ((now + 1) & 3), copies, apart, (unsigned)now + 1);
+                                    told + (now + 1) % TOLD, copies, apart, (unsigned)now + 1);
         if (lane || !writes) continue;
         a.last[0] = id;
         a.ids[t] = id;

@@ -18,7 +18,7 @@
 // that a token waits for is kept waiting by what is only needed for the next. A stream that runs on needs no meetings at
 // all; the windows of one meet once a step, and meanwhile the head and the choice go on.
 //
-// One text in six files, behind the cells' pointwise.cu: products (here), steps, choice, many, one, windows.
+// One text in eight files, behind the cells' pointwise.cu: products (here), steps, halves, choice, many, messages, one, windows.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -46,10 +46,11 @@ struct Place {  // where a product's parts lie among the weights, in floats
     i64 weights, bias, peepholes, first_h, first_c;
     i64 groups, parts;  // of 16 columns; of 32 terms
     i64 resident;       // where in shared memory, or -1
-    // Of a stream alone: the blocks that do this product and no other, and of its items how many each of them does. An
-    // item is so many neighbouring groups for one of so many tiles of rows.
-    i64 block, blocks, each, together, tiles;
-    i64 table;  // where in shared memory is what each symbol means for the block's units, or -1
+    // Of a stream alone: the blocks that do this product and no other, and how many groups each of them does; of windows,
+    // the groups of a layer's block and the tiles of rows of each of its crews, and where in shared memory is what each
+    // symbol means for its units, or -1.
+    i64 block, blocks, each, together, tiles, table;
+    i64 shared;  // bytes of shared memory in all of a block of windows
 };
 
 struct Arguments {
@@ -58,18 +59,20 @@ struct Arguments {
     const Row* rows;
     const int* prompts;
     int* last;       // [streams] what was drawn last
-    float* h;        // [layers, 2, streams · windows, H]: steps read one half and write the other
+    float* h;        // [layers, 2, streams · windows, H], or as in cuda_halves.cu: steps read one half and write the other
     float* c;        // [layers, streams · windows, H]
+    float* top;      // [streams, H] what the windows that predict have at the top, where h is halves
     float* dense;    // [streams, D]
     float* logits;   // [streams, padded V]
     i64* ids;        // [steps, streams] what is drawn
     double* logprobs;
     unsigned* arrived;  // [blocks]
-    unsigned* reached;  // [layers, tiles of windows] how many warps have done how many steps
-    u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V + 4] values, and the steps they are of, of one stream
+    unsigned* reached;  // [layers, tiles of windows, slices, SPREAD] how many groups have done how many steps, in all
+    u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V + TOLD] values, and the steps they are of, of one stream
     i64 now;
     int layers, streams, windows, rolling, H, D, V, padded_V;
     int steps, quiet, chooses;  // of the steps, so many at first draw nothing
+    int halves;                 // whether layers multiply as cuda_halves.cu does, and h is as there
     int scratch;                // where in shared memory the warps' own begins, in floats
     float leak;
     unsigned purpose;

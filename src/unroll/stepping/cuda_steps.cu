@@ -13,17 +13,21 @@ __device__ __forceinline__ int token(const Step& s, int b, i64 n) {
     return s.now <= s.rows[b].draws ? s.a.prompts[s.rows[b].prompt + n] : __ldcg(s.a.last + b);
 }
 
-// From what the input and h bring to a unit's four columns to its next h; `state` is c, or h itself.
-__device__ __forceinline__ float next(const float4& x4, const float4& sum, float& state, const Peepholes& w) {
-    Gates x = {x4.x, x4.y, x4.z, x4.w}, from_h = {sum.x, sum.y, sum.z, sum.w}, kept;
+// From what the input and h bring to a unit's four columns to its next h; `state` is c, or h itself. Of one unit, or of several.
+template <class T>
+__device__ __forceinline__ T next(GatesOf<T> x, const GatesOf<T>& from_h, T& state, const PeepholesOf<T>& w) {
 #if CELL == RNN
     return tanh_(x.i + from_h.i);
 #else
+    GatesOf<T> kept;
 #if CELL == GRU
-    x.o += from_h.o;  // what the candidate gets from the layer below
+    x.o = x.o + from_h.o;  // what the candidate gets from the layer below
 #endif
     return step(x, from_h, state, w, kept);
 #endif
+}
+__device__ __forceinline__ float next(const float4& x4, const float4& sum, float& state, const Peepholes& w) {
+    return next<float>({x4.x, x4.y, x4.z, x4.w}, {sum.x, sum.y, sum.z, sum.w}, state, w);
 }
 
 __device__ __forceinline__ Peepholes peepholes_of(const Arguments& a, const Place& p, int u) {
@@ -94,11 +98,13 @@ __device__ __forceinline__ void head(const Step& s, const Place& p, bool last, c
     const float* rows = a.dense;
     int width = a.D, at = b;
     if (!last) {
-        // The oldest window predicts; before it is full, that is the first.
-        const i64 n = s.now - s.rows[b].begun, whole = n + 1 - a.windows;
-        at = b * a.windows + (a.rolling && whole > 0 ? (int)(whole % a.windows) : 0);
-        rows = a.h + (2 * (a.layers - 1) + (~s.now & 1)) * (i64)total * a.H;
+        rows = a.halves ? a.top : a.h + (2 * (a.layers - 1) + (~s.now & 1)) * (i64)total * a.H;
         width = a.H;
+        if (!a.halves) {
+            // The oldest window predicts; before it is full, that is the first.
+            const i64 n = s.now - s.rows[b].begun, whole = n + 1 - a.windows;
+            at = b * a.windows + (a.rolling && whole > 0 ? (int)(whole % a.windows) : 0);
+        }
     }
     const float4* from[SOURCES(ROWS)];
 #pragma unroll

@@ -3,9 +3,10 @@
 A warp multiplies rows with 16 columns at a time; lane 8·g + l takes columns 4·g … 4·g + 3 of them and the terms
 4·l … 4·l + 3 of every 32. What the 32 lanes read at once lies side by side: [groups of 16 columns, parts of 32 terms,
 4 columns, 32 lanes, 4 terms] in the head; in a layer, where many rows are multiplied, [groups, parts, 4 terms,
-32 lanes, 4 columns], for a reason that `multiply` in cuda_products.cu tells. The columns of a layer are its units' four
-gates, one unit a lane's four columns; the terms are h, and behind it what the layer below brings. Cells of fewer gates
-have columns of 0; the GRU's candidate has two, one for what h brings and one for what the input brings.
+32 lanes, 4 columns], for a reason that `multiply` in cuda_products.cu tells; or as the matrix units read it,
+`pack_halves`. The columns of a layer are its units' four gates, one unit a lane's four columns; the terms are h, and
+behind it what the layer below brings. Cells of fewer gates have columns of 0; the GRU's candidate has two, one for what
+h brings and one for what the input brings.
 
 Shapes: K terms, N columns, U units (hidden, padded), V vocabulary.
 """
@@ -22,7 +23,9 @@ from unroll.kernels import Layer
 from unroll.model import Model
 
 TERMS, COLUMNS = 32, 16  # of a part, of a group
+TILE, CHUNK = 8, 16  # rows and terms of the matrix units
 FLOAT = 4  # bytes
+LOW, MOST_OF_A_HALF = 2048.0, 2.0**15  # as in cuda_halves.cu; half precision ends at twice that
 # Where each of a unit's four columns comes from among the cell's gates, for what the input brings and for what h does.
 FROM_X: dict[type, tuple[int | None, ...]] = {
     lstm.Cell: (0, 1, 2, 3),
@@ -44,13 +47,15 @@ class Place:
     groups: int = 0
     parts: int = 0
     resident: int = -1
-    # Of one stream alone: the blocks that do nothing else, and how its work is divided among them.
+    # Of one stream alone: the blocks that do nothing else, and the groups of each; or of windows, the groups of each and
+    # the tiles of each of its crews.
     block: int = 0
     blocks: int = 0
     each: int = 0
-    together: int = 1
-    tiles: int = 1
+    together: int = 0
+    tiles: int = 0
     table: int = -1
+    shared: int = 0  # bytes in all of a block of windows
 
     @property
     def floats(self) -> int:
@@ -58,17 +63,9 @@ class Place:
         return self.parts * TERMS * COLUMNS
 
     @property
-    def items(self) -> int:
-        """What its blocks share out: some neighbouring groups, for one tile of rows."""
-        return self.groups // self.together * self.tiles
-
-    @property
     def kept(self) -> int:
-        """Bytes of the groups that a block's items may touch."""
-        touched = (
-            self.each // self.tiles if self.each % self.tiles == 0 else (self.each + self.tiles - 2) // self.tiles + 1
-        )
-        return touched * self.together * self.floats * FLOAT
+        """Bytes of the weights of one stream alone that a block has in shared memory."""
+        return (self.each or self.together) * self.floats * FLOAT if self.resident == 0 else 0
 
 
 def padded(size: int, to: int) -> int:
@@ -89,6 +86,56 @@ def pack(W_KN: Tensor, across: bool) -> Tensor:
     return split.permute(order).reshape(-1, len(whole) // TERMS, 4, 32, 4).contiguous()
 
 
+def halves(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each value the first 11 bits, and the next 11, times 2048: both in half precision."""
+    high = values.half()
+    return high, ((values - high.to(values.dtype)) * LOW).half()
+
+
+def pack_halves(W_KN: Tensor) -> Tensor:
+    """A layer's matrix as the matrix units read it, its columns being units' four gates: as many floats as of `pack`.
+
+    [groups, chunks of 16 terms, high and low, unit, gate mod 2, t, 2 pairs of terms, gate div 2, 2 terms], halves.
+    """
+    K, N = W_KN.shape
+    whole = W_KN.new_zeros(padded(K, TERMS), padded(N, COLUMNS))
+    whole[:K, :N] = W_KN
+    split = whole.view(-1, 4, 2, 2, padded(N, COLUMNS) // COLUMNS, 4, 2, 2)  # chunk, t, pair, term, group, unit, gate
+    ordered = split.permute(4, 0, 5, 7, 1, 2, 6, 3).flatten(2)
+    return torch.stack(halves(ordered), 2).flatten(2).view(torch.float32).reshape(-1, len(whole) // TERMS, 4, 32, 4)
+
+
+def tiles_of_halves(rows_BU: Tensor) -> Tensor:
+    """States as the matrix units read them, as many floats as there are, with rows of 0 up to a multiple of 8.
+
+    [tiles of 8 rows, chunks of 16 units, 8 rows, 4, high and low, 4 units], halves.
+    """
+    whole = torch.nn.functional.pad(rows_BU, (0, 0, 0, -len(rows_BU) % TILE))
+    chunks = whole.view(-1, TILE, whole.shape[1] // CHUNK, 4, 4).transpose(1, 2)
+    return torch.stack(halves(chunks), 4).flatten(4).view(torch.float32).flatten(3)
+
+
+def rows_of_tiles(tiles: Tensor) -> Tensor:
+    """[…, tiles, chunks, 8 rows, 16] as […, rows, chunks, 16]; whatever these are."""
+    return tiles.transpose(-3, -2).flatten(-4, -3)
+
+
+def tiles_of_rows(rows: Tensor) -> Tensor:
+    """And back, with rows of 0 at the end."""
+    whole: Tensor = torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, -rows.shape[-3] % TILE))
+    tiles: Tensor = whole.unflatten(-3, (-1, TILE))
+    return tiles.transpose(-3, -2).contiguous()
+
+
+def can_be_halves(model: Model) -> bool:
+    """Whether no weight or first state of a layer is too large for half precision, or not a number."""
+    layers = model.network.layers  # the first of which reads symbols, and multiplies nothing but h
+    values = (
+        [layer.W_h for layer in layers] + [layer.W_x for layer in layers[1:]] + [s[0] for s in model.first_state(1)]
+    )
+    return all(bool((value.detach().abs() < MOST_OF_A_HALF).all()) for value in values)
+
+
 def by_unit(value: Tensor, gates: int, columns: tuple[int | None, ...], units: int) -> Tensor:
     """[…, gates · hidden] as […, 4 · units]: each unit's four columns together."""
     split = value.unflatten(-1, (gates, -1))
@@ -100,9 +147,13 @@ def by_unit(value: Tensor, gates: int, columns: tuple[int | None, ...], units: i
 
 
 class Weights:
-    """The parameters of one run, and the places of its products: the layers', then dense, then out."""
+    """The parameters of one run, and the places of its products: the layers', then dense, then out.
 
-    def __init__(self, model: Model) -> None:
+    In halves, layers' weights and the h they begin from are as the matrix units multiply them.
+    """
+
+    def __init__(self, model: Model, in_halves: bool = False) -> None:
+        self.in_halves = in_halves
         own = {name: value.detach()[0] for name, value in model.parameters.items()}
         self._pieces: list[Tensor] = []
         self._length = 0
@@ -133,7 +184,9 @@ class Weights:
             for W, columns in ((layer.W_x, FROM_X), (layer.W_h, FROM_H))
         )
         b = by_unit(layer.b.detach()[0], cell.GATES, FROM_X[kind], U)
-        packed = torch.cat([pack(W, across=True) for W in ((W_h,) if number == 0 else (W_h, W_x))], dim=1)
+        packs = [pack_halves(W) if self.in_halves else pack(W, across=True) for W in (W_h, W_x)]
+        packed = packs[0] if number == 0 else torch.cat(packs, dim=1)
+        first_h = torch.nn.functional.pad(first[0], (0, U - len(first[0])))
         w_c = layer.extra.get("w_c")
         peepholes = 0
         if w_c is not None:
@@ -142,7 +195,7 @@ class Weights:
             self._add(packed),
             self._add(W_x + b if number == 0 else b),  # the first layer reads symbols: a row of these for each
             peepholes,
-            self._add(first[0], U),
+            self._add(tiles_of_halves(first_h.expand(TILE, -1)) if self.in_halves else first_h),  # whichever row begins
             self._add(first[-1], U),
             *packed.shape[:2],
         )
