@@ -49,7 +49,7 @@ TEXT = b"the quick brown fox jumps over the lazy dog\n" * 60
         (b"\n <!DOCTYPE html><html>" + TEXT, ["saved HTML page", "raw text"]),
         (TEXT[:1000] + b"\xe9" + TEXT, ["byte 0xE9 at offset 1,000", "--encoding"]),
         (codecs.BOM_UTF16_LE + TEXT.decode().encode("utf-16-le"), ["UTF-16", "--encoding utf-16"]),
-        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL character at position 4"]),
+        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL character at position 4", "--kind bytes"]),
         (b"ab", ["needs more than k2 = 10 tokens", "Lower --k2"]),
     ],
 )
@@ -83,10 +83,16 @@ def test_other_encodings_are_read_when_named(train) -> None:
     assert train("é".encode("latin-1") + TEXT, "--encoding", "latin-1").code == 0
 
 
+def test_what_a_text_for_a_run_is_refused_with_names_no_option_that_the_command_lacks(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"ab\xe9")
+    for command in (["eval", run, "--corpus"], ["score", run], ["memorised", run]):
+        check_refused(unroll(*command, tmp_path / "latin.txt"), "byte 0xE9 at offset 2", "Convert it, or train with")
+
+
 def test_a_folder_without_text_is_said(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"\x89PNG\x00\xff")
-    check_refused(unroll("train", tmp_path / "pictures"), "no text", "1 files")
+    check_refused(unroll("train", tmp_path / "pictures"), "no text", "1 file skipped")
 
 
 def test_thousands_of_symbols_bring_a_note_and_min_count_helps(train, tmp_path: Path) -> None:

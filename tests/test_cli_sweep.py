@@ -60,6 +60,8 @@ def test_one_run_is_not_told_as_several(corpus: Path, tmp_path: Path) -> None:
     told = unroll("sweep", corpus, *TINY, "--k1", "5,10", "--most", 1, "--out", tmp_path / "out").err
     assert "fleet 1 of 2: 1 run\n" in told
     assert "1 runs" not in told
+    plan = unroll("sweep", corpus, *TINY, "--k1", 5, "--plan", "--out", tmp_path / "other").out
+    assert plan.startswith("1 experiment, 1 training, 1 fleet\n")
 
 
 def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: Path) -> None:

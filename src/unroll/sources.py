@@ -13,7 +13,7 @@ from pathlib import Path
 
 from unroll import fetching, midi
 from unroll.datasets import DATASETS
-from unroll.errors import CorpusError, did_you_mean
+from unroll.errors import CorpusError, counted, did_you_mean
 
 PIECE = 1 << 22  # bytes read at a time
 WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
@@ -83,10 +83,9 @@ def _at(source: str, path: Path, choice: Choice) -> Source:
             return _music(where, path)
         if not chosen:
             asked = f" that --ext {' '.join(choice.ext)} and --exclude leave" if choice.ext or choice.exclude else ""
-            raise CorpusError(f"{path} has no text in it{asked} ({skipped} files that are not text were skipped).")
-        note = (
-            f"{len(chosen):,} text files read; {skipped:,} files skipped because they are not {choice.encoding} text."
-        )
+            raise CorpusError(f"{path} has no text in it{asked} ({counted(skipped, 'file')} skipped, not text).")
+        left_out = f"; {counted(skipped, 'file')} skipped, not {choice.encoding} text" if skipped else ""
+        note = f"{counted(len(chosen), 'text file')} read{left_out}."
         return replace(_files(where, path.resolve().name, chosen, choice, single=False), notes=(note,))
     if path.is_file():
         return _files(where, path.stem, [path], choice, single=True)
@@ -167,6 +166,6 @@ def _is_text(path: Path, choice: Choice) -> bool:
         return b"\0" not in content and bool(content)
     try:
         text = codecs.getincrementaldecoder(choice.encoding)().decode(content, final=whole)
-    except UnicodeDecodeError:
+    except UnicodeError:  # also of UTF-16 without its mark, which is no UnicodeDecodeError
         return False
     return "\0" not in text and bool(text)

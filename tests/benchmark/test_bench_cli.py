@@ -78,6 +78,7 @@ def test_bench_profile_names_operations_whose_shares_sum_to_1(tmp_path: Path) ->
         (["--fleet", "many"], "--fleet takes numbers"),
         (["--fleet", "0"], "A fleet has at least 1 run"),
         (["--precision", "float7"], "precision must be one of"),
+        (["--kernel", "stakced"], "unroll: kernel must be one of"),
         (["--kernel", "stakced"], "Did you mean stacked?"),
         (["--only", "gru"], "Nothing is left to measure"),
         (["--device", "cpu", "--contestants", "cudnn-half"], "Nothing is left to measure"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.cli.screen import say, warn
-from unroll.errors import ConfigurationError
+from unroll.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,7 +99,7 @@ def bench(
         return
     import torch
 
-    from unroll import devices, kernels
+    from unroll import devices, plugins
     from unroll.benchmark import measure, plan
     from unroll.benchmark.contestants import Workshop
     from unroll.benchmark.shapes import random_corpus
@@ -107,8 +107,9 @@ def bench(
     choice = plan.Choice(
         _words(architectures), _words(procedures), _words(contestants), _words(precision), _numbers(fleet), only
     )
-    if kernel != "auto":
-        kernels.load(kernel)
+    wrong = None if kernel == "auto" else plugins.problem("unroll.kernels", kernel, "kernel")
+    if wrong:
+        raise ConfigurationError(wrong)
     if threads:
         devices.require_threads(threads)
         torch.set_num_threads(threads)
@@ -142,7 +143,8 @@ def _measure(
     settings = {"choice": asdict(choice), "kernel": workshop.kernel}
     if scaling:
         settings |= plan.scaling_settings(choice, kind)
-    say(f"{sum(map(len, groups))} rows; {care.blocks} blocks of about {care.seconds:g} s each.")
+    rows, blocks = counted(sum(map(len, groups)), "row"), counted(care.blocks, "block")
+    say(f"{rows}; {blocks} of about {care.seconds:g} s for each.")
     measured = running.measure(
         "scaling" if scaling else "comparison",
         groups,

@@ -15,7 +15,7 @@ from unroll import grids, launchers
 from unroll.cli import options
 from unroll.cli.options import WORDS, option
 from unroll.cli.screen import duration, print_json, say, warn
-from unroll.errors import ConfigurationError, Interrupted
+from unroll.errors import ConfigurationError, Interrupted, counted
 from unroll.experiment import Experiment, scheme_options
 from unroll.scheme import Scheme
 
@@ -203,7 +203,8 @@ def _print_plan(
         print_json(asdict(plan))
         return
     rows = sum(len(training.asked) for training in trainings)
-    typer.echo(f"{rows} experiments, {len(trainings)} trainings, {len(plan.fleets)} fleets")
+    told = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
+    typer.echo(", ".join(counted(number, noun) for number, noun in told))
     experiments = {training.name: training.experiment for training in trainings}
     for own in plan.fleets:
         took = sum(experiments[name].batches for name in own.runs) * (own.milliseconds or 0.0) / 1000
