@@ -156,7 +156,8 @@ def test_a_prompt_file_that_cannot_be_read_says_why(run: Path, tmp_path: Path, c
     assert word in result.err
 
 
-def test_a_run_that_stopped_is_sampled_and_says_so(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["sample", "--prompt", "abc", "--length", 5], ["eval"], ["drift", "--tokens", 5]])
+def test_a_run_that_stopped_is_still_used_and_says_so(run: Path, tmp_path: Path, command: list[object]) -> None:
     import shutil
 
     copy = tmp_path / "run"
@@ -165,6 +166,6 @@ def test_a_run_that_stopped_is_sampled_and_says_so(run: Path, tmp_path: Path) ->
     (copy / "status.json").write_text(
         json.dumps(status | {"state": "stopped", "reason": "At batch 9 the loss was nan."})
     )
-    result = unroll("sample", copy, "--prompt", "abc", "--length", 5)
+    result = unroll(*command, copy)
     assert result.code == 0
-    assert "training stopped early. At batch 9 the loss was nan." in result.err
+    assert "Training stopped early. At batch 9 the loss was nan." in result.err

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
 def main() -> None:
     """Run the command line; what goes wrong becomes one message and an exit code, never a traceback."""
+    _take_any_text()
     try:
         from unroll.cli import app
 
@@ -25,6 +27,13 @@ def main() -> None:
 
 
 INTERRUPTED = 130
+
+
+def _take_any_text() -> None:
+    """What a model writes must not end the command: bytes that are no text pass as they are, others are spelt out."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape" if stream.encoding == "utf-8" else "backslashreplace")
 
 
 def _exit(error: Exception) -> None:
