@@ -83,7 +83,7 @@ def test_other_encodings_are_read_when_named(train) -> None:
     assert train("é".encode("latin-1") + TEXT, "--encoding", "latin-1").code == 0
 
 
-def test_what_a_text_for_a_run_is_refused_with_names_no_option_that_the_command_lacks(run: Path, tmp_path: Path) -> None:
+def test_a_text_that_is_no_utf_8_is_refused_with_advice_that_fits_the_command(run: Path, tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"ab\xe9")
     for command in (["eval", run, "--corpus"], ["score", run], ["memorised", run]):
         check_refused(unroll(*command, tmp_path / "latin.txt"), "byte 0xE9 at offset 2", "Convert it, or train with")

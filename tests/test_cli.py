@@ -211,6 +211,17 @@ def test_a_run_moved_without_its_corpus_asks_for_a_prompt(run: Path, tmp_path: P
         assert "--prompt" in result.err
 
 
+def test_a_run_moved_without_its_corpus_is_evaluated_where_its_text_is_named(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    moved = shutil.copytree(run, tmp_path / "moved")
+    configuration = (moved / "run.toml").read_text()
+    (moved / "run.toml").write_text(configuration.replace(str(run.parent), "/nowhere"))
+    elsewhere = unroll("eval", moved, "--corpus", run.parent / "corpus.txt")
+    assert elsewhere.code == 0, elsewhere.err
+    assert elsewhere.out == unroll("eval", run).out
+
+
 def test_quiet_says_nothing_and_json_prints_one_object(tmp_path: Path) -> None:
     tiny_run(tmp_path)
     quiet = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "quiet", *TINY, "-q")

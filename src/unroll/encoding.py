@@ -173,7 +173,8 @@ def _refuse_impostors(first: bytes, source: Source, encoding: str) -> None:
     mark = next((mark for mark in _MARKS if first.startswith(mark)), None)
     if mark and _is_utf8(encoding):
         raise CorpusError(
-            f"{source.where} is UTF-16 (it starts with its byte-order mark). Convert it, or train with --encoding utf-16."
+            f"{source.where} is UTF-16 (it starts with its byte-order mark). "
+            "Convert it, or train with --encoding utf-16."
         )
     if not source.single:
         return
