@@ -182,6 +182,7 @@ def test_an_output_folder_that_exists_is_left_alone(run: Path) -> None:
 def test_a_nearly_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000))
     check_refused(unroll("train", "markov", "--out", tmp_path / "run"), "0 MB free", "--out")
+    check_refused(unroll("train", "markov", *TINY, "--out", tmp_path / "run"), "0 MB free; this run may need 1 MB")
 
 
 def test_resume_with_another_configuration_shows_the_difference_and_refuses(run: Path) -> None:

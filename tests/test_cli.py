@@ -281,6 +281,32 @@ def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Pa
     assert "nothing to go on with" in unroll("train", "--resume", run).err
 
 
+def test_training_that_nobody_reads_on_is_saved_before_it_ends(tmp_path: Path) -> None:
+    tiny_run(tmp_path)
+    run = tmp_path / "piped"
+    command = [sys.executable, "-m", "unroll", "train", tmp_path / "corpus.txt", "--batches", 100000, "--out", run]
+    process = subprocess.Popen([*map(str, command), *TINY], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("batch"):
+        pass
+    process.stderr.close()
+    assert abs(process.wait(timeout=30)) in (signal.SIGTERM, 128 + signal.SIGTERM)
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["batch"] > 0) == ("interrupted", True)
+    assert list((run / "checkpoints").iterdir())
+
+
+def test_notes_have_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unroll.cli import screen
+
+    told: list[str] = []
+    monkeypatch.setattr(screen, "say", told.append)
+    screen.warn("a")
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen.warn("a")
+    assert told[0] != told[1] == "note: a"
+
+
 def test_python_m_unroll_works_from_an_uninstalled_checkout(tmp_path: Path) -> None:
     source = Path(package.__file__).parent.parent
     done = subprocess.run(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import tiny_run, unroll
 
+from unroll import sampling
 from unroll.cli import side_by_side
+from unroll.generation import generate
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +95,25 @@ def test_side_by_side_is_both_procedures_from_one_prompt_and_seed(run: Path) -> 
     piped = unroll("sample", *arguments, "--side-by-side")
     assert piped.out == "".join(f"--- {s['procedure']}\n{s['text']}\n" for s in both)
     assert piped.err.count("tokens a second") == 2
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_is_made_once_counts_against_neither_procedure(
+    run: Path, columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready: set[str] = set()
+
+    def slow_at_first(model: Any, streams: Any, k2: int, procedure: str, *rest: Any) -> Any:
+        if procedure not in ready:
+            time.sleep(0.5)
+            ready.add(procedure)
+        return generate(model, streams, k2, procedure, *rest)
+
+    monkeypatch.setattr(sampling, "generate", slow_at_first)
+    monkeypatch.setattr(side_by_side, "on_a_terminal", lambda: columns)
+    told = unroll("sample", run, "--prompt", "abc", "--length", 30, "--side-by-side")
+    speeds = re.findall(r"([\d,]+) tokens a second", told.out + told.err)
+    assert [int(speed.replace(",", "")) > 30 / 0.5 for speed in speeds] == [True, True], speeds
 
 
 @pytest.mark.parametrize("columns", [52, 80, 120])

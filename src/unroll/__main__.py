@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -55,7 +56,8 @@ def _quit() -> None:
 
 
 def _say(message: str) -> None:
-    print(f"unroll: {message}", file=sys.stderr)
+    with suppress(BrokenPipeError):
+        print(f"unroll: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
