@@ -48,6 +48,21 @@ def test_every_command_has_help_that_teaches(command: list[str]) -> None:
     result = unroll(*command, "--help")
     assert result.code == 0
     assert "Usage" in result.out
+    assert "-- <list[" not in re.sub(r"--\S+", "--", result.out), "a type of Python's says nothing to a user"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", "[CORPUS]"),
+        ("eval", "{RUN}"),
+        ("score", "{RUN} {FILE}"),
+        ("sweep", "[CORPUS]..."),
+        ("drift", "{RUN}..."),
+    ],
+)
+def test_help_calls_what_a_command_takes_as_the_readme_does(command: str, arguments: str) -> None:
+    assert f"unroll {command} [OPTIONS] {arguments}\n" in unroll(command, "--help").out
 
 
 def test_help_of_train_explains_k1_k2_and_which_scheme_to_start_with() -> None:

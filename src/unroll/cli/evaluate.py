@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
     corpus: Annotated[
         str | None,
         typer.Option(help="Another text, taken whole. The run's own is split as in training.", show_default=False),

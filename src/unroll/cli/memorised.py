@@ -19,8 +19,11 @@ SHOWN = 400  # characters of a stretch
 
 
 def memorised(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    text: Annotated[str, typer.Argument(help="A file, read as the run's corpus was; or -, for piped text in UTF-8.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
+    text: Annotated[
+        str,
+        typer.Argument(help="A file, read as the run's corpus was; or -, for piped text in UTF-8.", metavar="FILE"),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The longest stretch of a text that stands in a run's training data, and how much of it such stretches cover.

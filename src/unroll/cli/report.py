@@ -15,7 +15,7 @@ def report(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN_OR_FOLDER...",
+            metavar="RUN_OR_FOLDER",
             help="Runs, sweeps, folders of `unroll reproduce`, or folders that hold some of these.",
             show_default=False,
         ),

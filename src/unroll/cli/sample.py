@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def sample(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
     prompt: Annotated[str | None, option("What to go on from [k2 tokens of the test set].")] = None,
     prompt_file: Annotated[Path | None, option("The same, from a file.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to draw.")] = 500,
@@ -30,7 +30,7 @@ def sample(
     top_p: Annotated[float | None, option("Only the likeliest tokens that reach p together.")] = None,
     min_p: Annotated[float | None, option("Only tokens at least p times as likely as the likeliest.")] = None,
     beams: Annotated[int | None, option("Search for the likeliest text with so many beams; draw nothing.")] = None,
-    stop: Annotated[list[str] | None, option("End the text before this; again for more.")] = None,
+    stop: Annotated[list[str] | None, option("End the text before this; again for more.", metavar="STRING")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
     sample: Annotated[str | None, option("windowed or progressive [the scheme's own].")] = None,
     side_by_side: Annotated[

@@ -33,7 +33,7 @@ def sweep(
     corpora: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CORPUS...",
+            metavar="CORPUS",
             help="Text files, folders, MIDI, or names that `unroll data list` shows.",
             show_default=False,
         ),
@@ -42,7 +42,7 @@ def sweep(
     resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
     plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
     scheme: Annotated[str | None, _several("scheme")] = None,
-    train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.")] = None,
+    train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.", metavar="PROCEDURE")] = None,
     sample: Annotated[str | None, _several("sample")] = None,
     k1: Annotated[str | None, _several("k1")] = None,
     k2: Annotated[str | None, _several("k2")] = None,
