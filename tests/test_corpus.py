@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import math
+import os
 import sysconfig
 from collections import Counter
 from itertools import pairwise
@@ -163,6 +164,11 @@ def test_nul_bytes_are_refused_with_their_offset(tmp_path: Path) -> None:
 
 def test_a_missing_path_is_refused_with_the_names_that_are_close() -> None:
     assert "Did you mean stdlib?" in refused("stdlb")
+
+
+def test_a_pipe_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is neither a file nor a folder" in refused(str(tmp_path / "pipe"))
 
 
 def test_windows_line_ends_are_counted_and_kept(tmp_path: Path) -> None:

@@ -89,6 +89,10 @@ def _at(source: str, path: Path, choice: Choice) -> Source:
         return replace(_files(where, path.resolve().name, chosen, choice, single=False), notes=(note,))
     if path.is_file():
         return _files(where, path.stem, [path], choice, single=True)
+    if path.exists():
+        raise CorpusError(
+            f"{source} is neither a file nor a folder, and a corpus is read twice. Save it to a file first."
+        )
     raise CorpusError(
         f"No such file, folder or data set: {source}. `unroll data list` shows the names."
         f"{did_you_mean(source, [*DATASETS, *fetching.PAPER])}"

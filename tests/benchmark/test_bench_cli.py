@@ -85,6 +85,7 @@ def test_bench_profile_names_operations_whose_shares_sum_to_1(tmp_path: Path) ->
         (["--device", "tpu"], "device must be"),
         (["--json", "/nowhere/a.json"], "there is no folder"),
         (["--json", "."], "is a folder"),
+        (["--json", "--quick"], "--json must end in .json. Got --quick."),
         (["--picture", "a.gif"], "--picture must end in"),
         (["--from", "/nowhere.json"], "cannot be read"),
         (["--from", "."], "is a folder"),

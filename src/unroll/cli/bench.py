@@ -230,6 +230,8 @@ def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | No
             wrong.append(f"{option} {path}: there is no folder {path.absolute().parent}. Make it, or name another.")
         elif path is not None and path.is_dir():
             wrong.append(f"{option} {path} is a folder. Name a file in it.")
+    if json is not None and json.suffix != ".json":  # a record is written over, and should never be a text of yours
+        wrong.append(f"--json must end in .json. Got {json}.")
     if picture is not None and picture.suffix not in SUFFIXES:
         wrong.append(f"--picture must end in {', '.join(SUFFIXES)}. Got {picture}.")
     if source is not None and source.is_dir():
