@@ -140,6 +140,10 @@ class Experiment:
                 "reset = never with rotation = random: after each epoch the carried state belongs to other text. "
                 "Use --rotation continue to read on where each row stopped."
             )
+        for name in ("peepholes", "forget_bias"):
+            value = getattr(self, name)
+            if self.cell != "lstm" and value != getattr(Experiment, name):
+                found.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
         return found
 
 

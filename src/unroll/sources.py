@@ -79,13 +79,19 @@ def _at(source: str, path: Path, choice: Choice) -> Source:
         return _music(where, path)
     if path.is_dir():
         chosen, skipped = _walk(path, choice)
-        if not chosen and any(p.suffix.lower() in midi.SUFFIXES for p in path.rglob("*")):
+        # No MIDI file is text: where nothing was skipped there is none.
+        music = skipped and any(
+            p.suffix.lower() in midi.SUFFIXES and p.name.endswith(choice.ext or "") for p in path.rglob("*")
+        )
+        if music and not chosen:
             return _music(where, path)
         if not chosen:
             asked = f" that --ext {' '.join(choice.ext)} and --exclude leave" if choice.ext or choice.exclude else ""
             raise CorpusError(f"{path} has no text in it{asked} ({counted(skipped, 'file')} skipped, not text).")
         left_out = f"; {counted(skipped, 'file')} skipped, not {choice.encoding} text" if skipped else ""
         note = f"{counted(len(chosen), 'text file')} read{left_out}."
+        if music:
+            note += f" Music is left out: `unroll data midi {path} --out notes.txt` makes it a corpus of its own."
         return replace(_files(where, path.resolve().name, chosen, choice, single=False), notes=(note,))
     if path.is_file():
         return _files(where, path.stem, [path], choice, single=True)
@@ -133,7 +139,7 @@ def _music(where: str, path: Path) -> Source:
     found = midi.read_folder(path)
     content = found.text.encode()
     table = ", ".join(" ".join(line.split()) for line in found.table())
-    return Source(where, path.stem, len(content), lambda: iter((content,)), kind="notes", notes=(table,))
+    return Source(where, Path(where).stem, len(content), lambda: iter((content,)), kind="notes", notes=(table,))
 
 
 def _walk(folder: Path, choice: Choice) -> tuple[list[Path], int]:
