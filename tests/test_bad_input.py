@@ -6,6 +6,7 @@ import codecs
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from commands import TINY, Result, tiny_run, unroll
@@ -139,6 +140,10 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--train", "multi-loss,k3=2,k3=3"], ["k3 more than once"]),
         (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
         (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),
+        (["--k1", 10**23], ["k1 must be below 2^31"]),
+        (["--rows", 10**23, "--batches", 10**23], ["rows must be below 2^31", "batches must be below 2^31"]),
+        (["--rows", 10**9], ["1,000,000,000 rows of windows", "Lower --k2 or --rows"]),
+        (["--evaluations", 10**9], ["evaluations must be between 2 and 10,000"]),
     ],
 )
 def test_an_option_out_of_range_names_field_value_and_range(
@@ -162,10 +167,22 @@ def test_a_missing_corpus_and_no_corpus_are_said() -> None:
         (["--temperature", "nan"], ["temperature must be a number of at least 0"]),
         (["--length", 0, "--seed", -1], ["length must be at least 1", "seed must be between"]),
         (["--sample", "windowd"], ["Did you mean windowed?"]),
+        (["--n", 10**9], ["texts (--n, num_return_sequences) must be between 1 and 1,000,000"]),
+        (["--beams", 10**9], ["beams (--beams, num_beams) must be between 1 and 10,000"]),
     ],
 )
 def test_sample_refuses_with_all_problems(run: Path, options: list[object], words: list[str]) -> None:
     check_refused(unroll("sample", run, *options), *words)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_runs_out_is_said_and_is_no_traceback(
+    run: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unroll.trained.load", Mock(side_effect=error))
+    result = unroll("eval", run)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("unroll: Not enough memory")
 
 
 def test_temperature_0_is_argmax(run: Path) -> None:

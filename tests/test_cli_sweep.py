@@ -140,7 +140,7 @@ def test_all_problems_are_told_at_once_before_any_work(tmp_path: Path) -> None:
     for words in (
         "Give the sweep a folder", "Give a CORPUS", "Did you mean local", "most must be", "Got 'x' in '1,9,x'",
         "--scheme must be 1, 2, 3 or 4. Got 9", "Got 'a' in '0,a'", "k1 must be at least 1. Got 0", "--hidden takes",
-        "seeds must be at least 1. Got 0", "drop one of the two", "Did you mean lstm", "save_every must be",
+        "seeds must be between 1 and 20,000. Got 0", "drop one of the two", "Did you mean lstm", "save_every must be",
         "--preset must be",
     ):  # fmt: skip
         assert len([line for line in told if words in line]) == 1, words

@@ -40,6 +40,12 @@ def _take_any_text() -> None:
 def _exit(error: Exception) -> None:
     """Our exceptions and the framework's know their exit code; anything else is a bug and is shown whole."""
     code = getattr(error, "exit_code", None)
+    if code is None and "torch" in sys.modules:
+        from unroll.memory import ran_out
+
+        if ran_out(error):
+            _say(f"Not enough memory. {str(error).strip().partition(chr(10))[0]}".rstrip())
+            sys.exit(1)
     if code is None:
         raise error
     if hasattr(error, "show"):

@@ -154,11 +154,11 @@ def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
         wrong.append("Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume FOLDER.")
     if "seed" in said and "seeds" in said:
         wrong.append("--seeds N is seeds 0 to N − 1; --seed names them: drop one of the two.")
-    if said.get("seeds", 1) < 1:
-        wrong.append(f"seeds must be at least 1. Got {said['seeds']}.")
+    if not 1 <= said.get("seeds", 1) <= grids.MOST:
+        wrong.append(f"seeds must be between 1 and {grids.MOST:,}. Got {said['seeds']}.")
     axes = {name: values for name in WORDS if name in said and (values := _values(name, said[name], wrong))}
     schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), wrong)
-    if said.get("seeds", 0) > 0:
+    if 1 <= said.get("seeds", 0) <= grids.MOST:
         axes["seed"] = list(range(said["seeds"]))
     single = {name: value for name, value in options.given(said).items() if name not in WORDS}
     base = _collected(wrong, lambda: options.preset(said["preset"])) or {}
