@@ -6,6 +6,7 @@ import codecs
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from commands import TINY, Result, tiny_run, unroll
@@ -49,7 +50,7 @@ TEXT = b"the quick brown fox jumps over the lazy dog\n" * 60
         (b"\n <!DOCTYPE html><html>" + TEXT, ["saved HTML page", "raw text"]),
         (TEXT[:1000] + b"\xe9" + TEXT, ["byte 0xE9 at offset 1,000", "--encoding"]),
         (codecs.BOM_UTF16_LE + TEXT.decode().encode("utf-16-le"), ["UTF-16", "--encoding utf-16"]),
-        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL character at position 4"]),
+        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL character at position 4", "--kind bytes"]),
         (b"ab", ["needs more than k2 = 10 tokens", "Lower --k2"]),
     ],
 )
@@ -83,10 +84,16 @@ def test_other_encodings_are_read_when_named(train) -> None:
     assert train("é".encode("latin-1") + TEXT, "--encoding", "latin-1").code == 0
 
 
+def test_a_text_that_is_no_utf_8_is_refused_with_advice_that_fits_the_command(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"ab\xe9")
+    for command in (["eval", run, "--corpus"], ["score", run], ["memorised", run]):
+        check_refused(unroll(*command, tmp_path / "latin.txt"), "byte 0xE9 at offset 2", "Convert it, or train with")
+
+
 def test_a_folder_without_text_is_said(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"\x89PNG\x00\xff")
-    check_refused(unroll("train", tmp_path / "pictures"), "no text", "1 files")
+    check_refused(unroll("train", tmp_path / "pictures"), "no text", "1 file skipped")
 
 
 def test_thousands_of_symbols_bring_a_note_and_min_count_helps(train, tmp_path: Path) -> None:
@@ -133,6 +140,10 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--train", "multi-loss,k3=2,k3=3"], ["k3 more than once"]),
         (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
         (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),
+        (["--k1", 10**23], ["k1 must be below 2^31"]),
+        (["--rows", 10**23, "--batches", 10**23], ["rows must be below 2^31", "batches must be below 2^31"]),
+        (["--rows", 10**9], ["1,000,000,000 rows of windows", "Lower --k2 or --rows"]),
+        (["--evaluations", 10**9], ["evaluations must be between 2 and 10,000"]),
     ],
 )
 def test_an_option_out_of_range_names_field_value_and_range(
@@ -156,10 +167,22 @@ def test_a_missing_corpus_and_no_corpus_are_said() -> None:
         (["--temperature", "nan"], ["temperature must be a number of at least 0"]),
         (["--length", 0, "--seed", -1], ["length must be at least 1", "seed must be between"]),
         (["--sample", "windowd"], ["Did you mean windowed?"]),
+        (["--n", 10**9], ["texts (--n, num_return_sequences) must be between 1 and 1,000,000"]),
+        (["--beams", 10**9], ["beams (--beams, num_beams) must be between 1 and 10,000"]),
     ],
 )
 def test_sample_refuses_with_all_problems(run: Path, options: list[object], words: list[str]) -> None:
     check_refused(unroll("sample", run, *options), *words)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_runs_out_is_said_and_is_no_traceback(
+    run: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unroll.trained.load", Mock(side_effect=error))
+    result = unroll("eval", run)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("unroll: Not enough memory")
 
 
 def test_temperature_0_is_argmax(run: Path) -> None:
@@ -176,6 +199,7 @@ def test_an_output_folder_that_exists_is_left_alone(run: Path) -> None:
 def test_a_nearly_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000))
     check_refused(unroll("train", "markov", "--out", tmp_path / "run"), "0 MB free", "--out")
+    check_refused(unroll("train", "markov", *TINY, "--out", tmp_path / "run"), "0 MB free; this run may need 1 MB")
 
 
 def test_resume_with_another_configuration_shows_the_difference_and_refuses(run: Path) -> None:

@@ -48,6 +48,21 @@ def test_every_command_has_help_that_teaches(command: list[str]) -> None:
     result = unroll(*command, "--help")
     assert result.code == 0
     assert "Usage" in result.out
+    assert "-- <list[" not in re.sub(r"--\S+", "--", result.out), "a type of Python's says nothing to a user"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", "[CORPUS]"),
+        ("eval", "{RUN}"),
+        ("score", "{RUN} {FILE}"),
+        ("sweep", "[CORPUS]..."),
+        ("drift", "{RUN}..."),
+    ],
+)
+def test_help_calls_what_a_command_takes_as_the_readme_does(command: str, arguments: str) -> None:
+    assert f"unroll {command} [OPTIONS] {arguments}\n" in unroll(command, "--help").out
 
 
 def test_help_of_train_explains_k1_k2_and_which_scheme_to_start_with() -> None:
@@ -211,6 +226,17 @@ def test_a_run_moved_without_its_corpus_asks_for_a_prompt(run: Path, tmp_path: P
         assert "--prompt" in result.err
 
 
+def test_a_run_moved_without_its_corpus_is_evaluated_where_its_text_is_named(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    moved = shutil.copytree(run, tmp_path / "moved")
+    configuration = (moved / "run.toml").read_text()
+    (moved / "run.toml").write_text(configuration.replace(str(run.parent), "/nowhere"))
+    elsewhere = unroll("eval", moved, "--corpus", run.parent / "corpus.txt")
+    assert elsewhere.code == 0, elsewhere.err
+    assert elsewhere.out == unroll("eval", run).out
+
+
 def test_quiet_says_nothing_and_json_prints_one_object(tmp_path: Path) -> None:
     tiny_run(tmp_path)
     quiet = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "quiet", *TINY, "-q")
@@ -268,6 +294,32 @@ def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Pa
     assert unroll("train", "--resume", run).code == 0
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
     assert "nothing to go on with" in unroll("train", "--resume", run).err
+
+
+def test_training_that_nobody_reads_on_is_saved_before_it_ends(tmp_path: Path) -> None:
+    tiny_run(tmp_path)
+    run = tmp_path / "piped"
+    command = [sys.executable, "-m", "unroll", "train", tmp_path / "corpus.txt", "--batches", 100000, "--out", run]
+    process = subprocess.Popen([*map(str, command), *TINY], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("batch"):
+        pass
+    process.stderr.close()
+    assert abs(process.wait(timeout=30)) in (signal.SIGTERM, 128 + signal.SIGTERM)
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["batch"] > 0) == ("interrupted", True)
+    assert list((run / "checkpoints").iterdir())
+
+
+def test_notes_have_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unroll.cli import screen
+
+    told: list[str] = []
+    monkeypatch.setattr(screen, "say", told.append)
+    screen.warn("a")
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen.warn("a")
+    assert told[0] != told[1] == "note: a"
 
 
 def test_python_m_unroll_works_from_an_uninstalled_checkout(tmp_path: Path) -> None:

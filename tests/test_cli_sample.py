@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import tiny_run, unroll
 
+from unroll import sampling
 from unroll.cli import side_by_side
+from unroll.generation import generate
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +97,25 @@ def test_side_by_side_is_both_procedures_from_one_prompt_and_seed(run: Path) -> 
     assert piped.err.count("tokens a second") == 2
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_is_made_once_counts_against_neither_procedure(
+    run: Path, columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready: set[str] = set()
+
+    def slow_at_first(model: Any, streams: Any, k2: int, procedure: str, *rest: Any) -> Any:
+        if procedure not in ready:
+            time.sleep(0.5)
+            ready.add(procedure)
+        return generate(model, streams, k2, procedure, *rest)
+
+    monkeypatch.setattr(sampling, "generate", slow_at_first)
+    monkeypatch.setattr(side_by_side, "on_a_terminal", lambda: columns)
+    told = unroll("sample", run, "--prompt", "abc", "--length", 30, "--side-by-side")
+    speeds = re.findall(r"([\d,]+) tokens a second", told.out + told.err)
+    assert [int(speed.replace(",", "")) > 30 / 0.5 for speed in speeds] == [True, True], speeds
+
+
 @pytest.mark.parametrize("columns", [52, 80, 120])
 def test_two_columns_fill_the_terminal_and_lose_nothing(
     run: Path, columns: int, monkeypatch: pytest.MonkeyPatch
@@ -156,7 +180,8 @@ def test_a_prompt_file_that_cannot_be_read_says_why(run: Path, tmp_path: Path, c
     assert word in result.err
 
 
-def test_a_run_that_stopped_is_sampled_and_says_so(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["sample", "--prompt", "abc", "--length", 5], ["eval"], ["drift", "--tokens", 5]])
+def test_a_run_that_stopped_is_still_used_and_says_so(run: Path, tmp_path: Path, command: list[object]) -> None:
     import shutil
 
     copy = tmp_path / "run"
@@ -165,6 +190,6 @@ def test_a_run_that_stopped_is_sampled_and_says_so(run: Path, tmp_path: Path) ->
     (copy / "status.json").write_text(
         json.dumps(status | {"state": "stopped", "reason": "At batch 9 the loss was nan."})
     )
-    result = unroll("sample", copy, "--prompt", "abc", "--length", 5)
+    result = unroll(*command, copy)
     assert result.code == 0
-    assert "training stopped early. At batch 9 the loss was nan." in result.err
+    assert "Training stopped early. At batch 9 the loss was nan." in result.err

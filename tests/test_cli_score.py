@@ -99,6 +99,16 @@ def test_the_numbers_are_told_in_words(run: Path, text: Path) -> None:
     assert float(lines["perplexity"]) == pytest.approx(total.perplexity, abs=1e-4)
 
 
+def test_a_text_that_is_certain_has_no_negative_zeros(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("a" * 3000)
+    run = tiny_run(tmp_path, batches=1)
+    told = unroll("score", run, tmp_path / "corpus.txt")
+    assert told.code == 0, told.err
+    assert "bits per token    0.0000" in told.out
+    assert "-0." not in told.out
+    assert "-0." not in unroll("score", run, tmp_path / "corpus.txt", "--json").out.partition('"tokens"')[2]
+
+
 @pytest.mark.parametrize("procedure", [None, "windowed", "progressive"])
 def test_json_is_one_object_that_agrees_with_python(run: Path, text: Path, procedure: str | None) -> None:
     options = ["--sample", procedure] if procedure else []

@@ -60,6 +60,8 @@ def test_one_run_is_not_told_as_several(corpus: Path, tmp_path: Path) -> None:
     told = unroll("sweep", corpus, *TINY, "--k1", "5,10", "--most", 1, "--out", tmp_path / "out").err
     assert "fleet 1 of 2: 1 run\n" in told
     assert "1 runs" not in told
+    plan = unroll("sweep", corpus, *TINY, "--k1", 5, "--plan", "--out", tmp_path / "other").out
+    assert plan.startswith("1 experiment, 1 training, 1 fleet\n")
 
 
 def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: Path) -> None:
@@ -138,7 +140,7 @@ def test_all_problems_are_told_at_once_before_any_work(tmp_path: Path) -> None:
     for words in (
         "Give the sweep a folder", "Give a CORPUS", "Did you mean local", "most must be", "Got 'x' in '1,9,x'",
         "--scheme must be 1, 2, 3 or 4. Got 9", "Got 'a' in '0,a'", "k1 must be at least 1. Got 0", "--hidden takes",
-        "seeds must be at least 1. Got 0", "drop one of the two", "Did you mean lstm", "save_every must be",
+        "seeds must be between 1 and 20,000. Got 0", "drop one of the two", "Did you mean lstm", "save_every must be",
         "--preset must be",
     ):  # fmt: skip
         assert len([line for line in told if words in line]) == 1, words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import math
+import os
 import sysconfig
 from collections import Counter
 from itertools import pairwise
@@ -88,7 +89,12 @@ def test_a_folders_own_files_come_sorted_and_then_its_subfolders(tmp_path: Path)
     written(tmp_path, b"zero\0zero", "d.bin")
     corpus = Corpus.open(str(tmp_path))
     assert corpus.vocabulary.decode(corpus.ids) == "12345"
-    assert corpus.notes == ("5 text files read; 2 files skipped because they are not utf-8 text.",)
+    assert corpus.notes == ("5 text files read; 2 files skipped, not utf-8 text.",)
+
+
+def test_one_file_is_not_told_as_several_and_none_skipped_not_at_all(tmp_path: Path) -> None:
+    written(tmp_path, b"text")
+    assert Corpus.open(str(tmp_path)).notes == ("1 text file read.",)
 
 
 def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
@@ -112,6 +118,14 @@ def test_utf_16_is_named_and_read_when_asked_for(tmp_path: Path, encoding: str) 
     corpus = Corpus.open(source, encoding="utf-16")
     assert corpus.vocabulary.decode(corpus.ids) == "naïve"
     assert corpus.encoding == "utf-16"
+
+
+def test_utf_16_without_its_mark_is_refused_for_a_file_and_skipped_in_a_folder(tmp_path: Path) -> None:
+    source = written(tmp_path, "naïve".encode("utf-16-le"))
+    words = refused(source, encoding="utf-16")
+    assert "is not utf-16: " in words
+    assert "--encoding" in words
+    assert "(1 file skipped, not text)" in refused(str(tmp_path), encoding="utf-16")
 
 
 def test_latin_1_is_refused_with_the_byte_and_its_offset(tmp_path: Path) -> None:
@@ -150,6 +164,11 @@ def test_nul_bytes_are_refused_with_their_offset(tmp_path: Path) -> None:
 
 def test_a_missing_path_is_refused_with_the_names_that_are_close() -> None:
     assert "Did you mean stdlib?" in refused("stdlb")
+
+
+def test_a_pipe_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is neither a file nor a folder" in refused(str(tmp_path / "pipe"))
 
 
 def test_windows_line_ends_are_counted_and_kept(tmp_path: Path) -> None:

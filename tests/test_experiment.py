@@ -283,6 +283,9 @@ def test_what_is_allowed_but_should_be_known_is_said() -> None:
     never = Scheme(state="carried", reset="never")
     assert "--rotation continue" in Experiment(scheme=never).warnings[0]
     assert Experiment(scheme=never, rotation="continue").warnings == []
+    assert Experiment(peepholes="lasagne", forget_bias=5.0).warnings == []
+    idle = Experiment(cell="gru", peepholes="lasagne", forget_bias=5.0).warnings
+    assert [warning.partition(" does nothing")[0] for warning in idle] == ["peepholes = lasagne", "forget_bias = 5.0"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,29 @@ def test_a_sample_written_to_a_file_reads_back_as_what_was_drawn(name: str, tmp_
     assert [back.vocabulary.symbols[i] for i in back.ids] == [vocabulary[i] for i in drawn["tokens"]]
 
 
+def piped(encoding: str, *arguments: object) -> bytes:
+    """What a process writes to a pipe that it takes to be in this encoding, and so strictly."""
+    command = [sys.executable, "-m", "unroll", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    found = subprocess.run(command, capture_output=True, check=False, env=environment)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--beams", 1]])
+def test_bytes_come_out_of_a_pipe_as_they_were_drawn(tmp_path: Path, options: list[object]) -> None:
+    (tmp_path / "corpus.bin").write_bytes(bytes(range(128, 256)) * 40)
+    run = trained("bytes", tmp_path, tmp_path / "corpus.bin")
+    arguments = ["sample", run, "--length", 40, *options]
+    drawn = json.loads(unroll(*arguments, "--json").out)["samples"][0]["tokens"]
+    assert piped("utf-8", *arguments) == bytes(128 + token for token in drawn) + b"\n"
+
+
+def test_text_that_the_terminals_encoding_lacks_is_spelt_out(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("a漢 " * 1000)
+    assert b"\\u6f22" in piped("cp1252", "data", "info", tmp_path / "corpus.txt")
+
+
 def test_midi_files_are_imported_trained_on_and_sampled_to_a_file_that_another_library_reads(tmp_path: Path) -> None:
     folder = tmp_path / "midi"
     folder.mkdir()
@@ -106,7 +132,7 @@ def tree(tmp_path: Path) -> Path:
 def test_a_folder_is_read_in_order_with_the_chosen_files_and_bytes_alone(tree: Path) -> None:
     corpus = Corpus.open(str(tree), ext=(".c",), exclude=("test",), ascii=True)
     assert corpus.vocabulary.decode(corpus.ids) == "int a;\nint b; /*  */\nint c;\nint d;\n"
-    assert corpus.notes[0].startswith("4 text files read; 1 files skipped")
+    assert corpus.notes[0].startswith("4 text files read; 1 file skipped")
     facts = json.loads(unroll("data", "info", tree, "--ext", ".c", "--exclude", "test", "--ascii", "--json").out)
     assert (facts["tokens"], facts["sha256"]) == (corpus.tokens, corpus.sha256)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import unroll as package
 from unroll import memorisation
-from unroll.errors import SaveError, SymbolError
+from unroll.errors import ConfigurationError, SaveError, SymbolError
 from unroll.memorisation import Matches, memorised
 
 
@@ -178,7 +178,7 @@ def test_the_command_tells_a_person_the_stretch_its_places_and_the_baseline(run:
     assert found.longest is not None
     lines = piped(run, copied.encode()).out.splitlines()
     assert lines[0] == "longest stretch of the 80 tokens that stands in the training data: 80"
-    assert lines[1] == f"from token 0 on; in the corpus once, first from token {found.longest.place:,} on:"
+    assert lines[1] == f"from token 0 on; in the corpus once, from token {found.longest.place:,} on:"
     assert lines[2] == f"  | {copied}"
     assert lines[3].startswith(f"test text of the same length: {found.test_longest} (the middle of 3: ")
     assert lines[-2].split() == ["this", "text", "100.0%", "100.0%", "0.0%"]
@@ -234,3 +234,8 @@ def test_tokens_of_other_kinds_are_looked_up_as_the_run_reads_them(kind: str, tm
     assert found.matches.lengths[0] == 30
     answer = json.loads(piped(run, run.vocabulary.render(stretch), "--json").out)
     assert answer["longest"] >= 29
+
+
+def test_one_text_given_for_a_list_of_texts_is_not_taken_for_many_of_a_character(run: package.Run) -> None:
+    with pytest.raises(ConfigurationError, match="takes a list of texts"):
+        memorised(run, "ab")

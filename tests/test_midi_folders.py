@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from midi_files import WHOLE, midi, on, tempo, unhurried
 
+from unroll.corpus import Corpus
 from unroll.errors import CorpusError, SymbolError
 from unroll.midi import Pieces, note_name, parse_notes, read_folder
 
@@ -80,6 +81,21 @@ def test_half_bad_is_read_and_more_than_half_is_refused_with_reasons(tmp_path: P
     with pytest.raises(CorpusError, match=r"2 of the 3 MIDI files in .* cannot be used") as caught:
         read_folder(tmp_path)
     assert f"{tmp_path / 'c.mid'} has only drums." in str(caught.value)
+
+
+def test_music_beside_a_text_is_told_and_never_taken_for_what_was_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder_of(tmp_path, a_mid=piece(60, 62)))
+    assert Corpus.open(".").vocabulary.kind == "notes"
+    assert Corpus.open(".").name == tmp_path.name
+    assert Corpus.open(".", ext=(".mid",)).tokens == 3
+    with pytest.raises(CorpusError, match=r"no text in it that --ext \.c"):
+        Corpus.open(".", ext=(".c",))
+    folder_of(tmp_path, readme_txt=b"Tunes of mine.")
+    (note,) = Corpus.open(".").notes
+    assert note.startswith("1 text file read; 1 file skipped")
+    assert "`unroll data midi . --out notes.txt`" in note
 
 
 def test_a_folder_with_nothing_usable_is_refused(tmp_path: Path) -> None:

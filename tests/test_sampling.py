@@ -150,7 +150,7 @@ def test_a_beam_that_meets_a_stop_string_ends_before_it(run: unroll.Run) -> None
         ({"temperature": math.inf}, ["temperature"]),
         ({"do_sample": False, "temperature": 0.5}, ["do_sample=False is argmax"]),
         ({"do_sample": True, "temperature": 0}, ["do_sample=True draws"]),
-        ({"num_beams": 0}, ["beams", "at least 1"]),
+        ({"num_beams": 0}, ["beams", "between 1 and"]),
         ({"num_beams": 3, "temperature": 0.5, "top_k": 3}, ["no temperature, no top-k"]),
         ({"num_beams": 3, "do_sample": True}, ["no do_sample"]),
         ({"num_beams": 2, "num_return_sequences": 3}, ["at most 2 texts"]),

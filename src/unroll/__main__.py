@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
     """Run the command line; what goes wrong becomes one message and an exit code, never a traceback."""
+    _take_any_text()
     try:
         from unroll.cli import app
 
@@ -27,9 +30,22 @@ def main() -> None:
 INTERRUPTED = 130
 
 
+def _take_any_text() -> None:
+    """What a model writes must not end the command: bytes that are no text pass as they are, others are spelt out."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape" if stream.encoding == "utf-8" else "backslashreplace")
+
+
 def _exit(error: Exception) -> None:
     """Our exceptions and the framework's know their exit code; anything else is a bug and is shown whole."""
     code = getattr(error, "exit_code", None)
+    if code is None and "torch" in sys.modules:
+        from unroll.memory import ran_out
+
+        if ran_out(error):
+            _say(f"Not enough memory. {str(error).strip().partition(chr(10))[0]}".rstrip())
+            sys.exit(1)
     if code is None:
         raise error
     if hasattr(error, "show"):
@@ -46,7 +62,8 @@ def _quit() -> None:
 
 
 def _say(message: str) -> None:
-    print(f"unroll: {message}", file=sys.stderr)
+    with suppress(BrokenPipeError):
+        print(f"unroll: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

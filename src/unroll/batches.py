@@ -44,15 +44,15 @@ class Schedule:
     def __init__(self, experiment: Experiment, train: int) -> None:
         self.experiment, self.train = experiment, train
         scheme, rows = experiment.scheme, experiment.rows
-        self.row_starts = np.arange(rows, dtype=np.int64) * train // rows
         # The last row's window must end inside the train set: start + i·k1 + k2 + 1 <= N.
-        room = train - int(self.row_starts[-1]) - (scheme.k2 + 1)
+        room = train - (rows - 1) * train // rows - (scheme.k2 + 1)
         if room < 0:
             needed = rows * scheme.k2 + 1
             raise CorpusError(
-                f"{rows} rows of windows of k2 + 1 = {scheme.k2 + 1} tokens need a train set of {needed:,} tokens; "
+                f"{rows:,} rows of windows of k2 + 1 = {scheme.k2 + 1:,} tokens need a train set of {needed:,} tokens; "
                 f"this one has {train:,}. Lower --k2 or --rows, or bring more text."
             )
+        self.row_starts = np.arange(rows, dtype=np.int64) * train // rows
         self.batches_an_epoch = room // scheme.k1 + 1
         self._order: tuple[int, NDArray[np.int64]] | None = None
 

@@ -10,6 +10,7 @@ from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError
 
 LENGTH = 500
+TEXTS, BEAMS = 1_000_000, 10_000  # at most: more are a slip of the hand
 
 
 class Controls(TypedDict, total=False):
@@ -87,8 +88,9 @@ class Settings:
             _ = self.decoding
         except ConfigurationError as error:
             wrong += error.problems
-        if self.texts < 1:
-            wrong.append(f"The number of texts (--n, num_return_sequences) must be at least 1. Got {self.texts}.")
+        if not 1 <= self.texts <= TEXTS:
+            words = f"The number of texts (--n, num_return_sequences) must be between 1 and {TEXTS:,}"
+            wrong.append(f"{words}. Got {self.texts}.")
         if self.do_sample is False and self.temperature:
             wrong.append(f"do_sample=False is argmax, temperature {self.temperature} draws. Leave one out.")
         if self.do_sample and self.temperature == 0:
@@ -97,8 +99,8 @@ class Settings:
 
     def _problems_of_beams(self) -> list[str]:
         wrong, beams = [], self.num_beams or 0
-        if beams < 1:
-            wrong.append(f"The number of beams (--beams, num_beams) must be at least 1. Got {beams}.")
+        if not 1 <= beams <= BEAMS:
+            wrong.append(f"The number of beams (--beams, num_beams) must be between 1 and {BEAMS:,}. Got {beams}.")
         drawing = ("temperature", "top_k", "top_p", "min_p")
         said = [name.replace("_", "-") for name in drawing if getattr(self, name) is not None]
         said += ["do_sample"] if self.do_sample else []

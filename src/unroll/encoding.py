@@ -138,26 +138,33 @@ def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> 
         held = len(decoder.getstate()[0])
         try:
             text = decoder.decode(piece)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise _misfit(source, encoding, error, before - held) from None
         if b"\0" in piece and "\0" in text:
             place = characters + text.index("\0")
-            raise CorpusError(f"{source.where} is not text: it holds a NUL character at position {place:,}.")
+            raise CorpusError(
+                f"{source.where} is not text: it holds a NUL character at position {place:,}. "
+                "Bytes of any kind can be trained on with --kind bytes."
+            )
         before, characters = before + len(piece), characters + len(text)
         yield text
     try:
         rest = decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise _misfit(source, encoding, error, before - len(decoder.getstate()[0])) from None
     if rest:
         yield rest
 
 
-def _misfit(source: Source, encoding: str, error: UnicodeDecodeError, before: int) -> CorpusError:
-    byte = error.object[error.start] if error.start < len(error.object) else 0
+def _misfit(source: Source, encoding: str, error: UnicodeError, before: int) -> CorpusError:
+    what = str(error)  # UTF-16 without its mark, for one, goes wrong at no byte
+    if isinstance(error, UnicodeDecodeError):
+        byte = error.object[error.start] if error.start < len(error.object) else 0
+        what = f"byte 0x{byte:02X} at offset {before + error.start:,}"
+    # A trained run reads other texts as it read its own, so the advice must be right for those too.
     return CorpusError(
-        f"{source.where} is not {encoding}: byte 0x{byte:02X} at offset {before + error.start:,}. Say what it is with "
-        "--encoding, for example latin-1, cp1252 or utf-16; or read it as it is with --kind bytes."
+        f"{source.where} is not {encoding}: {what}. Convert it, or train with what it is: "
+        "--encoding latin-1, cp1252, utf-16-le, …; or as it is, with --kind bytes."
     )
 
 
@@ -165,7 +172,10 @@ def _refuse_impostors(first: bytes, source: Source, encoding: str) -> None:
     """A file that is not what its owner thinks it is."""
     mark = next((mark for mark in _MARKS if first.startswith(mark)), None)
     if mark and _is_utf8(encoding):
-        raise CorpusError(f"{source.where} is UTF-16 (it starts with its byte-order mark). Use --encoding utf-16.")
+        raise CorpusError(
+            f"{source.where} is UTF-16 (it starts with its byte-order mark). "
+            "Convert it, or train with --encoding utf-16."
+        )
     if not source.single:
         return
     if first.startswith(b"version https://git-lfs.github.com/spec/"):

@@ -66,3 +66,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """' Did you mean x?' where some known word is close, else nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]}?" if close else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """1 file, 2,000 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -57,7 +57,9 @@ def token_nll(
     """
     shortest = min(len(ids_N) for ids_N in texts)
     if shortest <= k2:
-        raise CorpusError(f"Perplexity needs more than k2 = {k2} tokens; there are {shortest}.")
+        raise CorpusError(
+            f"Perplexity needs more than k2 = {k2} tokens. Got {shortest}. Bring a longer text, or raise --test-tokens."
+        )
     # Shorter texts are filled up with a symbol that every run knows; what is said of it is cut away again.
     ids_MN = pad_sequence(list(texts), batch_first=True)
     pieces, place = [], k2

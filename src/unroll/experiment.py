@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll import plugins
 from unroll.errors import ConfigurationError, did_you_mean
-from unroll.scheme import Scheme, parse_training
+from unroll.scheme import LARGEST, Scheme, parse_training
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
 SEEDS = 2**63
@@ -40,6 +40,7 @@ def _within(low: float, high: float, words: str) -> Check:
 
 
 _POSITIVE: Check = (lambda v: math.isfinite(v) and v > 0, "a positive number")
+_POINTS = _within(2, 10_001, "between 2 and 10,000")
 _SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
 
 
@@ -96,7 +97,7 @@ class Experiment:
     evaluate: str = _setting("evaluation", "own", _one_of("own", "both"), trains=False)
     # For a carried state: also from the states that training carries, beside the zeros that a text starts from.
     evaluate_carried: bool = _setting("evaluation", False, trains=False)
-    evaluations: int | None = _setting("evaluation", None, _at_least(2), trains=False)  # points; None: the paper's grid
+    evaluations: int | None = _setting("evaluation", None, _POINTS, trains=False)  # None: the paper's grid
     test_tokens: int | None = _setting("evaluation", None, _at_least(1), trains=False)
 
     device: str = _setting("machine", "auto", trains=False)
@@ -140,6 +141,10 @@ class Experiment:
                 "reset = never with rotation = random: after each epoch the carried state belongs to other text. "
                 "Use --rotation continue to read on where each row stopped."
             )
+        for name in ("peepholes", "forget_bias"):
+            value = getattr(self, name)
+            if self.cell != "lstm" and value != getattr(Experiment, name):
+                found.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
         return found
 
 
@@ -176,6 +181,8 @@ def problems(experiment: Experiment) -> list[str]:
                 f"{setting.name} must be {check[1]}. Got {value}. "
                 f"Set --{option}, or {setting.name} under [{table}] in run.toml."
             )
+        elif check and check is not _SEED and type(value) is int and value >= LARGEST:
+            found.append(f"{setting.name} must be below 2^31. Got {value}.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from unroll import durable
 from unroll.cache import cache_folder
-from unroll.errors import SaveError, SymbolError
+from unroll.errors import ConfigurationError, SaveError, SymbolError
 from unroll.suffixes import Order, longest_matches, occurrences, suffix_array
 from unroll.tokens import Ids
 from unroll.trained import Run
@@ -121,6 +121,8 @@ def memorised(
 
     Sorting ten million tokens takes some seconds, once for each corpus and split; `say` is told before it begins.
     """
+    if isinstance(samples, str):  # which is a sequence of texts too, each a character long
+        raise ConfigurationError("memorised takes a list of texts. Got one text: write memorised(run, [text]).")
     texts = [run.vocabulary.encode(s) if isinstance(s, str) else np.asarray(s) for s in samples]
     for number, ids in enumerate(texts):
         if not len(ids):

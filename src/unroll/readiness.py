@@ -102,6 +102,5 @@ def refuse_full_disk(out: str | Path, needed: int) -> None:
         place = place.parent
     free = shutil.disk_usage(place).free
     if free < needed:
-        raise RunError(
-            f"{place} has {free / 1e6:,.0f} MB free; this run may need {needed / 1e6:,.0f} MB. Choose another --out."
-        )
+        megabytes = f"{free // 10**6:,} MB free; this run may need {-(-needed // 10**6):,} MB"
+        raise RunError(f"{place} has {megabytes}. Choose another --out.")

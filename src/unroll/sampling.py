@@ -156,7 +156,7 @@ def requested(run: Run, settings: Settings, also: Sequence[str] = ()) -> list[Re
     decoding = Decoding() if problems else settings.decoding
     requests = [
         Request(settings.prompt, settings.tokens, decoding, settings.seed + n, settings.stops)
-        for n in range(max(1, settings.texts))
+        for n in range(1 if problems else settings.texts)
     ]
     checked(run, requests, settings.sample or run.experiment.scheme.sample, problems)
     return requests

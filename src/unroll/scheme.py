@@ -32,6 +32,7 @@ TRAINING_PROCEDURES = {
     "conditional": ("equal", "carried"),
 }
 DECAYS = ("linear", "exponential")
+LARGEST = 2**31  # of any count: beyond it numbers on a device wrap round
 RESETS = "epoch, never, or a probability above 0 and at most 1"
 
 
@@ -175,6 +176,8 @@ def problems(scheme: Scheme) -> list[str]:
         value = getattr(scheme, name)
         if not isinstance(value, int) or value < 1:
             found.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
+        elif value >= LARGEST:
+            found.append(f"{name} must be below 2^31. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
     if scheme.k3 is not None and not (isinstance(scheme.k3, int) and 1 <= scheme.k3 <= max(scheme.k2, 1)):
         found.append(
             f"k3 must be between 1 and k2 = {scheme.k2}. Got {scheme.k3}. Set it as in --train multi-loss,k3=10."

@@ -82,7 +82,7 @@ class Total:
     @property
     def log_probability(self) -> float:
         """Of the text, given its first token; nats."""
-        return -self.nats
+        return 0.0 - self.nats  # never −0
 
     @property
     def perplexity(self) -> float:
@@ -123,7 +123,8 @@ def surprisals(run: Run, text: str, alternatives: int = 5, sample: str | None = 
     """
     ids, symbols = run.vocabulary.encode(text), run.vocabulary.symbols
     found = tuple(each(run, ids, (symbols[i] for i in ids), symbols, alternatives, sample))
-    total = Total(-math.fsum(token.logprob for token in found), len(found), predicted_bytes(run.vocabulary, ids))
+    nats = 0.0 - math.fsum(token.logprob for token in found)  # never −0, which a text of one symbol would come to
+    total = Total(nats, len(found), predicted_bytes(run.vocabulary, ids))
     return Scored(procedure_of(run, sample), symbols[ids[0]], found, total)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from unroll import fetching, midi
 from unroll.datasets import DATASETS
-from unroll.errors import CorpusError, did_you_mean
+from unroll.errors import CorpusError, counted, did_you_mean
 
 PIECE = 1 << 22  # bytes read at a time
 WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
@@ -79,17 +79,26 @@ def _at(source: str, path: Path, choice: Choice) -> Source:
         return _music(where, path)
     if path.is_dir():
         chosen, skipped = _walk(path, choice)
-        if not chosen and any(p.suffix.lower() in midi.SUFFIXES for p in path.rglob("*")):
+        # No MIDI file is text: where nothing was skipped there is none.
+        music = skipped and any(
+            p.suffix.lower() in midi.SUFFIXES and p.name.endswith(choice.ext or "") for p in path.rglob("*")
+        )
+        if music and not chosen:
             return _music(where, path)
         if not chosen:
             asked = f" that --ext {' '.join(choice.ext)} and --exclude leave" if choice.ext or choice.exclude else ""
-            raise CorpusError(f"{path} has no text in it{asked} ({skipped} files that are not text were skipped).")
-        note = (
-            f"{len(chosen):,} text files read; {skipped:,} files skipped because they are not {choice.encoding} text."
-        )
+            raise CorpusError(f"{path} has no text in it{asked} ({counted(skipped, 'file')} skipped, not text).")
+        left_out = f"; {counted(skipped, 'file')} skipped, not {choice.encoding} text" if skipped else ""
+        note = f"{counted(len(chosen), 'text file')} read{left_out}."
+        if music:
+            note += f" Music is left out: `unroll data midi {path} --out notes.txt` makes it a corpus of its own."
         return replace(_files(where, path.resolve().name, chosen, choice, single=False), notes=(note,))
     if path.is_file():
         return _files(where, path.stem, [path], choice, single=True)
+    if path.exists():
+        raise CorpusError(
+            f"{source} is neither a file nor a folder, and a corpus is read twice. Save it to a file first."
+        )
     raise CorpusError(
         f"No such file, folder or data set: {source}. `unroll data list` shows the names."
         f"{did_you_mean(source, [*DATASETS, *fetching.PAPER])}"
@@ -130,7 +139,7 @@ def _music(where: str, path: Path) -> Source:
     found = midi.read_folder(path)
     content = found.text.encode()
     table = ", ".join(" ".join(line.split()) for line in found.table())
-    return Source(where, path.stem, len(content), lambda: iter((content,)), kind="notes", notes=(table,))
+    return Source(where, Path(where).stem, len(content), lambda: iter((content,)), kind="notes", notes=(table,))
 
 
 def _walk(folder: Path, choice: Choice) -> tuple[list[Path], int]:
@@ -167,6 +176,6 @@ def _is_text(path: Path, choice: Choice) -> bool:
         return b"\0" not in content and bool(content)
     try:
         text = codecs.getincrementaldecoder(choice.encoding)().decode(content, final=whole)
-    except UnicodeDecodeError:
+    except UnicodeError:  # also of UTF-16 without its mark, which is no UnicodeDecodeError
         return False
     return "\0" not in text and bool(text)

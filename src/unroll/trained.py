@@ -70,6 +70,9 @@ def load(path: str | Path, device: str = "auto") -> Run:
             raise RunError(f"{path} holds neither weights.safetensors nor a whole checkpoint: nothing was trained yet.")
         tensors = newest.tensors
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+    status = folder.status
+    if status["state"] == "stopped":
+        notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
     where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else devices.find(device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     if experiment.scheme.carries:
@@ -96,7 +99,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
             tuple(tensors[f"carried.{layer}.{s}"].unsqueeze(0).to(where, model.dtype) for s in model.cell.STATES)
             for layer in range(experiment.layers)
         )
-    return Run(folder, experiment, vocabulary, folder.status, folder.metrics, model, carried, tuple(notes))
+    return Run(folder, experiment, vocabulary, status, folder.metrics, model, carried, tuple(notes))
 
 
 def perplexity(

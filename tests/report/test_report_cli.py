@@ -203,10 +203,14 @@ def test_records_of_two_scales_do_not_share_a_page(tmp_path: Path) -> None:
 
 
 def test_the_page_must_have_a_place_to_go(run: Path, tmp_path: Path) -> None:
-    for out, words in ((tmp_path, "is a folder"), (tmp_path / "no" / "page.html", "There is no folder")):
+    text = tmp_path / "mine.txt"
+    text.write_text("a text of mine")
+    no_folder = (tmp_path / "no" / "page.html", "There is no folder")
+    for out, words in ((tmp_path, "is a folder"), no_folder, (text, "must end in .html")):
         result = unroll("report", run, "--out", out)
         assert result.code == 2
         assert words in result.err
+    assert text.read_text() == "a text of mine"
 
 
 def test_reporting_imports_no_torch(run: Path, tmp_path: Path) -> None:

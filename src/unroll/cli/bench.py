@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.cli.screen import say, warn
-from unroll.errors import ConfigurationError
+from unroll.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,7 +99,7 @@ def bench(
         return
     import torch
 
-    from unroll import devices, kernels
+    from unroll import devices, plugins
     from unroll.benchmark import measure, plan
     from unroll.benchmark.contestants import Workshop
     from unroll.benchmark.shapes import random_corpus
@@ -107,8 +107,9 @@ def bench(
     choice = plan.Choice(
         _words(architectures), _words(procedures), _words(contestants), _words(precision), _numbers(fleet), only
     )
-    if kernel != "auto":
-        kernels.load(kernel)
+    wrong = None if kernel == "auto" else plugins.problem("unroll.kernels", kernel, "kernel")
+    if wrong:
+        raise ConfigurationError(wrong)
     if threads:
         devices.require_threads(threads)
         torch.set_num_threads(threads)
@@ -142,7 +143,8 @@ def _measure(
     settings = {"choice": asdict(choice), "kernel": workshop.kernel}
     if scaling:
         settings |= plan.scaling_settings(choice, kind)
-    say(f"{sum(map(len, groups))} rows; {care.blocks} blocks of about {care.seconds:g} s each.")
+    rows, blocks = counted(sum(map(len, groups)), "row"), counted(care.blocks, "block")
+    say(f"{rows}; {blocks} of about {care.seconds:g} s for each.")
     measured = running.measure(
         "scaling" if scaling else "comparison",
         groups,
@@ -228,6 +230,8 @@ def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | No
             wrong.append(f"{option} {path}: there is no folder {path.absolute().parent}. Make it, or name another.")
         elif path is not None and path.is_dir():
             wrong.append(f"{option} {path} is a folder. Name a file in it.")
+    if json is not None and json.suffix != ".json":  # a record is written over, and should never be a text of yours
+        wrong.append(f"--json must end in .json. Got {json}.")
     if picture is not None and picture.suffix not in SUFFIXES:
         wrong.append(f"--picture must end in {', '.join(SUFFIXES)}. Got {picture}.")
     if source is not None and source.is_dir():

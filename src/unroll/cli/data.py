@@ -42,15 +42,18 @@ def list_(
 
 @app.command()
 def info(
-    corpus: Annotated[str, typer.Argument(help="A file, a folder, or a name that `unroll data list` shows.")],
+    corpus: Annotated[
+        str, typer.Argument(help="A file, a folder, or a name that `unroll data list` shows.", metavar="CORPUS")
+    ],
     kind: Annotated[str, typer.Option(help="Of token: auto, chars, bytes, words, notes, ids.")] = "auto",
     encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf-8",
     min_count: Annotated[int, typer.Option(min=1, help="Symbols rarer than this become one unknown symbol.")] = 1,
     ext: Annotated[
-        list[str] | None, typer.Option(help="Of a folder only files that end so.", show_default=False)
+        list[str] | None, typer.Option(help="Of a folder only files that end so.", metavar="EXT", show_default=False)
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Of a folder no files or folders like this.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Of a folder no files or folders like this.", metavar="PATTERN", show_default=False),
     ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Drop every byte above 127.")] = False,
     split_seed: Annotated[int, typer.Option(min=0, help="Of the split into train and test set.")] = 0,
@@ -109,7 +112,7 @@ def _rare(symbols: list[str]) -> str:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="english, finnish, linux or music.")],
+    name: Annotated[str, typer.Argument(help="english, finnish, linux or music.", metavar="NAME")],
     from_: Annotated[
         Path | None, typer.Option("--from", help="Take this file instead of downloading.", show_default=False)
     ] = None,
@@ -135,7 +138,7 @@ def fetch(
 
 @app.command()
 def midi(
-    folder: Annotated[Path, typer.Argument(help="A MIDI file or a folder of them.")],
+    folder: Annotated[Path, typer.Argument(help="A MIDI file or a folder of them.", metavar="FOLDER")],
     out: Annotated[Path, typer.Option(help="The note corpus: one piece a line.", show_default=False)],
     tolerance: Annotated[float, typer.Option(help="Seconds within which notes count as played together.")] = 0.03,
 ) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def drift(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN")],
     tokens: Annotated[
         int | None, typer.Option(help="How far to go [10 times k2, or half of the text].", show_default=False)
     ] = None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
     corpus: Annotated[
         str | None,
         typer.Option(help="Another text, taken whole. The run's own is split as in training.", show_default=False),
@@ -69,7 +69,8 @@ def evaluate(
         return
     title = loaded.experiment.title or "text"
     typer.echo(f"{title}: {loaded.experiment.scheme}")
-    typer.echo(_of(loaded, test_tokens) if own_text else f"{corpus}, {_part(test_tokens) or 'taken whole'}")
+    scored = _of(loaded, text or loaded.corpus, test_tokens) if own_text else ""
+    typer.echo(scored or f"{corpus}, {_part(test_tokens) or 'taken whole'}")
     typer.echo(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
     for procedure, score in shown.items():
         typer.echo(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
@@ -81,10 +82,10 @@ def _part(tokens: int | None) -> str:
     return "" if tokens is None else f"its first {tokens:,} tokens"
 
 
-def _of(run: Run, test_tokens: int | None) -> str:
+def _of(run: Run, own: Corpus, test_tokens: int | None) -> str:
     """What is scored of a run's own text; where training scored something else, its numbers are others."""
     trained = run.experiment.test_tokens
-    whole = len(run.corpus.test_ids(run.experiment.split_seed))
+    whole = own.split(run.experiment.split_seed).test
     here, there = (whole if n is None else min(n, whole) for n in (test_tokens, trained))
     part = f"'s first {here:,} tokens" if here < whole else ""
     return f"its test set{part}" + ("" if here == there else f" (training scored {_part(trained) or 'all of it'})")

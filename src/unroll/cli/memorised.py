@@ -19,8 +19,11 @@ SHOWN = 400  # characters of a stretch
 
 
 def memorised(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    text: Annotated[str, typer.Argument(help="A file, read as the run's corpus was; or -, for piped text in UTF-8.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
+    text: Annotated[
+        str,
+        typer.Argument(help="A file, read as the run's corpus was; or -, for piped text in UTF-8.", metavar="FILE"),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The longest stretch of a text that stands in a run's training data, and how much of it such stretches cover.
@@ -74,8 +77,8 @@ def _show(found: Memorised) -> None:
     tokens, longest = found.matches.tokens, found.longest
     typer.echo(f"longest stretch of the {tokens:,} tokens that stands in the training data: {found.matches.longest:,}")
     if longest:
-        times = "once" if longest.times == 1 else f"{longest.times:,} times"
-        typer.echo(f"from token {longest.at:,} on; in the corpus {times}, first from token {longest.place:,} on:")
+        times = "once," if longest.times == 1 else f"{longest.times:,} times, first"
+        typer.echo(f"from token {longest.at:,} on; in the corpus {times} from token {longest.place:,} on:")
         shown = longest.text if len(longest.text) <= SHOWN else longest.text[:SHOWN] + "…"
         typer.echo("".join(f"  | {visible(line)}\n" for line in shown.split("\n")), nl=False)
     test = [matches.longest for matches in found.test]

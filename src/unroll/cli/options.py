@@ -40,9 +40,9 @@ PROCEDURE = (
 )
 
 
-def option(help: str, *names: str) -> Any:
+def option(help: str, *names: str, metavar: str | None = None) -> Any:
     """An option whose default is told in its own words."""
-    return typer.Option(*names, help=help, show_default=False)
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
 
 
 def one(name: str) -> Any:
@@ -54,8 +54,12 @@ Preset = Annotated[str, option("paper, or small (hidden 128, 2,000 batches) [pap
 Shuffle = Annotated[bool | None, option("Shuffle the windows of an epoch (learned states only).", "--shuffle")]
 Kind = Annotated[str | None, option("Of token: chars, bytes, words, notes, ids [guessed].")]
 Encoding = Annotated[str | None, option("Of the text [utf-8].")]
-Ext = Annotated[list[str] | None, option("Of a folder only files that end so, as in --ext .c; again for more.")]
-Exclude = Annotated[list[str] | None, option("Of a folder no files or folders like this: --exclude 'test*'.")]
+Ext = Annotated[
+    list[str] | None, option("Of a folder only files that end so, as in --ext .c; again for more.", metavar="EXT")
+]
+Exclude = Annotated[
+    list[str] | None, option("Of a folder no files or folders like this: --exclude 'test*'.", metavar="PATTERN")
+]
 Ascii = Annotated[bool | None, option("Drop every byte above 127.", "--ascii")]
 MinCount = Annotated[int | None, option("Symbols rarer than this become one unknown symbol [1].")]
 Evaluate = Annotated[str | None, option("During training score the scheme's own procedure, or both [own].")]

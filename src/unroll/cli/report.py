@@ -15,7 +15,7 @@ def report(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN_OR_FOLDER...",
+            metavar="RUN_OR_FOLDER",
             help="Runs, sweeps, folders of `unroll reproduce`, or folders that hold some of these.",
             show_default=False,
         ),
@@ -36,6 +36,8 @@ def report(
 
     if out.is_dir():
         raise RunError(f"{out} is a folder. Name the page's file: --out {out / 'report.html'}.")
+    if out.suffix.lower() not in (".html", ".htm"):  # a page is written over, and should never be a text of yours
+        raise RunError(f"--out must end in .html. Got {out}.")
     if not out.absolute().parent.is_dir():
         raise RunError(f"There is no folder {out.absolute().parent} to put the page in. Make it, or change --out.")
     content = from_folders(folders).encode()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIGURE...", help=f"{', '.join(FIGURES)}; or all [all].", show_default=False),
+        typer.Argument(metavar="FIGURE", help=f"{', '.join(FIGURES)}; or all [all].", show_default=False),
     ] = None,
     data: Annotated[Path | None, option("A folder with english.txt, finnish.txt, linux.txt and music.txt.")] = None,
     out: Annotated[Path | None, option("The folder of the records. The same command goes on there.")] = None,

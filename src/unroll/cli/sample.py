@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def sample(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
     prompt: Annotated[str | None, option("What to go on from [k2 tokens of the test set].")] = None,
     prompt_file: Annotated[Path | None, option("The same, from a file.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to draw.")] = 500,
@@ -30,7 +30,7 @@ def sample(
     top_p: Annotated[float | None, option("Only the likeliest tokens that reach p together.")] = None,
     min_p: Annotated[float | None, option("Only tokens at least p times as likely as the likeliest.")] = None,
     beams: Annotated[int | None, option("Search for the likeliest text with so many beams; draw nothing.")] = None,
-    stop: Annotated[list[str] | None, option("End the text before this; again for more.")] = None,
+    stop: Annotated[list[str] | None, option("End the text before this; again for more.", metavar="STRING")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
     sample: Annotated[str | None, option("windowed or progressive [the scheme's own].")] = None,
     side_by_side: Annotated[
@@ -81,7 +81,7 @@ def sample(
     end_with_the_reader()
     if side_by_side:
         columns.show(loaded, settings, json)
-    elif json or out or beams is not None:
+    elif json or out or beams is not None or _whole_bytes(loaded):
         hand_over(loaded, answer(loaded, settings), out, json, tempo, note_length)
     else:
         _stream(loaded, settings)
@@ -125,6 +125,13 @@ def _stream(run: Run, settings: Settings) -> None:
             if current < len(requests):
                 _head(f"seed {requests[current].seed}", len(requests))
                 _show(texts[current])
+
+
+def _whole_bytes(run: Run) -> bool:
+    """Whether bytes go where nobody looks: shown as they are drawn, those that are no text would be lost."""
+    from unroll.tokens import reads_bytes
+
+    return reads_bytes(run.vocabulary.kind) and not sys.stdout.isatty()
 
 
 def _show(text: str) -> None:
@@ -181,8 +188,6 @@ def _tell(run: Run, sample: str | None, side_by_side: bool) -> None:
     """What should be known of this run before its text is read."""
     for note in run.notes:
         warn(note)
-    if run.status["state"] == "stopped":
-        warn(f"training stopped early. {run.status.get('reason', '')} These are the weights from before.")
     own = run.experiment.scheme.sample
     if sample is not None and sample != own and not side_by_side:
         warn(f"sampled {sample}; this run's scheme is sampled {own}.")

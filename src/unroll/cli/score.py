@@ -20,8 +20,8 @@ LONGEST_PAGE = 50_000  # tokens; browsers grow slow
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    file: Annotated[str, typer.Argument(help="A text; - reads standard input.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
+    file: Annotated[str, typer.Argument(help="A text; - reads standard input.", metavar="FILE")],
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Each token's surprisal and the five likeliest in its place.")
     ] = False,

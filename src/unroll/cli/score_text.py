@@ -89,7 +89,7 @@ class Scoring:
         if not self.logprobs:
             for stretch in stretches(self.run, self.ids, self.procedure):
                 self.logprobs.frombytes((-stretch.nats_n).tobytes())
-        nats = -math.fsum(self.logprobs)
+        nats = 0.0 - math.fsum(self.logprobs)
         return Total(nats, len(self.logprobs), predicted_bytes(self.text.vocabulary, self.text.ids))
 
     @property

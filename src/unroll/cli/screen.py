@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from typing import Any
@@ -14,12 +15,16 @@ from unroll.durable import finite
 
 def say(message: str) -> None:
     """A line for the person, out of the way of what a program reads."""
-    typer.echo(message, err=True)
+    try:
+        typer.echo(message, err=True)
+    except BrokenPipeError:
+        # `2>&1 | head` has seen enough: end as by SIGTERM, which saves what is being trained.
+        signal.raise_signal(signal.SIGTERM)
 
 
 def warn(message: str) -> None:
     """Something allowed that should be known."""
-    typer.echo(typer.style("note: ", fg="yellow") + message, err=True)
+    say(("note: " if os.environ.get("NO_COLOR") else typer.style("note: ", fg="yellow")) + message)
 
 
 def print_json(content: Any) -> None:

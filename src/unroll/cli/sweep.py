@@ -15,7 +15,7 @@ from unroll import grids, launchers
 from unroll.cli import options
 from unroll.cli.options import WORDS, option
 from unroll.cli.screen import duration, print_json, say, warn
-from unroll.errors import ConfigurationError, Interrupted
+from unroll.errors import ConfigurationError, Interrupted, counted
 from unroll.experiment import Experiment, scheme_options
 from unroll.scheme import Scheme
 
@@ -33,7 +33,7 @@ def sweep(
     corpora: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CORPUS...",
+            metavar="CORPUS",
             help="Text files, folders, MIDI, or names that `unroll data list` shows.",
             show_default=False,
         ),
@@ -42,7 +42,7 @@ def sweep(
     resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
     plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
     scheme: Annotated[str | None, _several("scheme")] = None,
-    train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.")] = None,
+    train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.", metavar="PROCEDURE")] = None,
     sample: Annotated[str | None, _several("sample")] = None,
     k1: Annotated[str | None, _several("k1")] = None,
     k2: Annotated[str | None, _several("k2")] = None,
@@ -154,11 +154,11 @@ def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
         wrong.append("Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume FOLDER.")
     if "seed" in said and "seeds" in said:
         wrong.append("--seeds N is seeds 0 to N − 1; --seed names them: drop one of the two.")
-    if said.get("seeds", 1) < 1:
-        wrong.append(f"seeds must be at least 1. Got {said['seeds']}.")
+    if not 1 <= said.get("seeds", 1) <= grids.MOST:
+        wrong.append(f"seeds must be between 1 and {grids.MOST:,}. Got {said['seeds']}.")
     axes = {name: values for name in WORDS if name in said and (values := _values(name, said[name], wrong))}
     schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), wrong)
-    if said.get("seeds", 0) > 0:
+    if 1 <= said.get("seeds", 0) <= grids.MOST:
         axes["seed"] = list(range(said["seeds"]))
     single = {name: value for name, value in options.given(said).items() if name not in WORDS}
     base = _collected(wrong, lambda: options.preset(said["preset"])) or {}
@@ -203,7 +203,8 @@ def _print_plan(
         print_json(asdict(plan))
         return
     rows = sum(len(training.asked) for training in trainings)
-    typer.echo(f"{rows} experiments, {len(trainings)} trainings, {len(plan.fleets)} fleets")
+    told = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
+    typer.echo(", ".join(counted(number, noun) for number, noun in told))
     experiments = {training.name: training.experiment for training in trainings}
     for own in plan.fleets:
         took = sum(experiments[name].batches for name in own.runs) * (own.milliseconds or 0.0) / 1000

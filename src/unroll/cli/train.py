@@ -29,7 +29,9 @@ def train(
     corpus: Annotated[
         str | None,
         typer.Argument(
-            help="A text file, a folder, MIDI, or a name that `unroll data list` shows.", show_default=False
+            help="A text file, a folder, MIDI, or a name that `unroll data list` shows.",
+            metavar="CORPUS",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[Path | None, option("The run's folder [runs/…, named after the run].")] = None,

@@ -21,6 +21,7 @@ from unroll.batches import Schedule
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, Interrupted, RunError
 from unroll.experiment import Experiment
+from unroll.grids import MOST
 from unroll.launchers import Report, RunEnded
 from unroll.library import Library
 from unroll.paper import planning, records, timing
@@ -57,7 +58,7 @@ class Reproduction:
         most: int | None = None,
         keep_weights: bool = False,
     ) -> None:
-        wrong = [f"seeds must be at least 1. Got {seeds}."] if seeds < 1 else []
+        wrong = [] if 1 <= seeds <= MOST else [f"seeds must be between 1 and {MOST:,}. Got {seeds}."]
         if most is not None and most < 1:
             wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it chosen.")
         if wrong:

@@ -43,6 +43,9 @@ def _checked(lists: Iterable[list[str]]) -> Iterator[list[str]]:
                 proper[token] = str(int(token))
             else:
                 place = before + tokens.index(token)
-                raise CorpusError(f"Token {place} is {token[:40]!r}: a note is a number from 0 to 127.")
+                raise CorpusError(
+                    f"Token {place} is {token[:40]!r}: a note is a number from 0 to 127. "
+                    "Other texts are trained on with another --kind: chars, words, ids."
+                )
         before += len(tokens)
         yield [proper[token] for token in tokens]
