@@ -153,7 +153,7 @@ __device__ __forceinline__ float over_row(float v, bool largest) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 head_forward(const bf16* h, const unsigned char* weights, const float* out_b, const int* targets, const float* rates,
         const int* keys, const long long* batch, int purpose, float* nll, bf16* x, bf16* wrong, u32* positive, u32* kept,
-        int stride, int N, int D, int V) {
+        int stride, int width, int N, int D, int V) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(N);
     u32 a[INNER / 16][4];
@@ -161,7 +161,7 @@ head_forward(const bf16* h, const unsigned char* weights, const float* out_b, co
     for (int g = 0; g < INNER / 32; ++g)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            put(a, g, half, *(const Quad*)(h + (size_t)me.run * stride + (size_t)min(me.row(half), N - 1) * HIDDEN + 32 * g + 8 * me.inner));
+            put(a, g, half, *(const Quad*)(h + (size_t)me.run * stride + (size_t)min(me.row(half), N - 1) * width + 32 * g + 8 * me.inner));
     asm volatile("prefetch.global.L2 [%0];" :: "l"(targets + me.at(0)));
 #if DROPS
     const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
@@ -389,9 +389,52 @@ head_backward(const bf16* wrong, const float* d, const unsigned char* weights, c
     }
 }
 
+// Those sums of all blocks of a run.
+extern "C" __global__ void add_up(const float* d_b, float* d_dense_b, float* d_out_b, int blocks, int D, int V) {
+    const int n = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
+    if (n >= D + V) return;
+    float total = 0.0f;
+#pragma unroll 8
+    for (int block = 0; block < blocks; ++block) total += d_b[((size_t)run * blocks + block) * (D + SYMBOLS) + n];
+    if (n < D) d_dense_b[(size_t)run * D + n] = total;
+    else d_out_b[(size_t)run * V + n - D] = total;
+}
+
 #endif
 
 // --- weights, in the order in which the ring carries them: of each chunk first, second, bias ----------------------------------
+
+#if BACK
+
+// Both products go along the rows of a matrix here: a thread takes 32 neighbours of one, and makes four quads of them.
+extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, const float* out_W, Quad* to, int D, int V) {
+    const int run = blockIdx.y, each = WEIGHTS / 64, place = blockIdx.x * blockDim.x + threadIdx.x;
+    const int chunk = place / each, n = place % each, base = chunk * CHUNK;
+    if (base >= D) return;
+    const bool second = n >= FIRST / 64;
+    const int width = second ? max(OUTER, 1) : CHUNK, own = second ? n - FIRST / 64 : n;
+    const int column = real_column(own % width), along = own / width * 32;
+    float v[32];
+    if (second || V % 4 == 0) {
+        const float* const row = second ? dense_W + ((size_t)run * HIDDEN + column) * D + base + along
+                                        : out_W + ((size_t)run * D + base + column) * V + along;
+#pragma unroll
+        for (int k = 0; k < 32; k += 4)
+            *(Four*)(v + k) = second || along + k < V ? *(const Four*)(row + k) : Four{{0.0f, 0.0f, 0.0f, 0.0f}};
+    } else {
+        const float* const row = out_W + ((size_t)run * D + base + column) * V;
+#pragma unroll
+        for (int k = 0; k < 32; ++k) v[k] = along + k < V ? row[along + k] : 0.0f;
+    }
+    to += ((size_t)run * (D / CHUNK) + chunk) * (WEIGHTS / 16) + (second ? FIRST / 16 : 0) + own / width * 4 * width + own % width;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // as real_column numbers them
+        const float* const p = v + 2 * j;
+        to[j * width] = {pack(p[0], p[1]), pack(p[8], p[9]), pack(p[16], p[17]), pack(p[24], p[25])};
+    }
+}
+
+#else
 
 extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, const float* out_W, Quad* to, int D, int V) {
     const int run = blockIdx.y, each = WEIGHTS / 16, place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -410,7 +453,7 @@ extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, c
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
             const int along = real_column(own / width * 8 + k);
-            v[k] = BACK ? (second ? dense(column, along) : out(column, along)) : (second ? out(along, column) : dense(along, column));
+            v[k] = second ? out(along, column) : dense(along, column);
         }
         q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
     } else {
@@ -420,3 +463,5 @@ extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, c
     }
     to[(size_t)run * (D / CHUNK) * each + place] = q;
 }
+
+#endif
