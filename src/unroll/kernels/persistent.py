@@ -108,7 +108,7 @@ class _Code(NamedTuple):
         self.function(name).launch((-(-count // THREADS), runs), THREADS, *arguments)
 
     def forward_weights(self, W_h: Tensor, W_x: Tensor | None, b: Tensor) -> tuple[Tensor, Tensor | None]:
-        """W_h in the order in which threads hold it; where W_x is given, what symbols add to the gates: [M, I, H, S]."""
+        """W_h in the order in which threads hold it; given W_x, what symbols add to the gates: [M, I, H, S]."""
         (M, *_), I = W_h.shape, 0 if W_x is None else W_x.shape[1]
         packed, pre_x = self._room(W_h), None
         if W_x is not None:
