@@ -47,8 +47,9 @@ class _Way(NamedTuple):
         return 2 * self.chunk * (inner + self.outer) + (0 if self.back else 4 * self.chunk)
 
     def shared(self, D: int) -> int:
-        sums = 4 * 4 * self.groups * (D + self.symbols) if self.back else 0
-        return 128 + self.stages * self.weights + sums
+        # Behind the ring: sums over the rows of each warp; forward, out_b and the targets.
+        behind = 4 * self.groups * (D + self.symbols) if self.back else self.symbols + ROWS * self.groups
+        return 128 + self.stages * self.weights + 4 * behind
 
     def function(self, name: str, shared: int = 0) -> cuda.Function:
         defines = {name.upper(): value for name, value in self._asdict().items()}

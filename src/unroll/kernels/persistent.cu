@@ -32,7 +32,9 @@ typedef unsigned long long u64;
 #define CROWS (ROWS / CHAINS)        // rows of a chain
 #define PAIRS (CROWS / 16)
 #define THREADS 256
-#define EARLY (CHAINS > 1 && TILES == 1)  // registers are left to fetch for the next turn during this one's product
+#if CHAINS > 1 && TILES > 1
+#error "no registers are left to fetch for another chain's turn during this one's product"
+#endif
 #define AHEAD 3                      // steps by which the records of a backward pass are fetched early
 #define SLICE (UNITS * CROWS * 2)    // bytes that one block sends to another
 #define MAIL (HIDDEN * CROWS * 2)
@@ -283,10 +285,9 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
     };
 #pragma unroll
     for (int c = 0; c < CHAINS; ++c) look_up(c, 0);
-    if (EARLY) {
-        fetch(0, 0);
-        look_up(0, 1);
-    }
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) fetch(0, i);
+    look_up(0, 1);
 
     for (int t = 0; t < T; ++t) {
         const int parity = t & 1;
@@ -294,13 +295,14 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const read = mail + (2 * c + parity) * MAIL;
             unsigned char* const write = mail + (2 * c + 1 - parity) * MAIL;
-            if (!EARLY) fetch(c, 0);
             if (t > 0) {
                 const u32 box = boxes + 8 * (2 * c + parity);
                 mailbox_wait(box, ((t - 1) >> 1) & 1);
                 if (me.thread == 0) mailbox_expect(box, (BLOCKS - 1) * SLICE);
             }
-            if (EARLY) {  // another chain's turn is next, of this step or the following
+            // What the next turn adds to the gates is fetched early: another chain's now, a chain's own as soon as it has
+            // used what it has.
+            if (CHAINS > 1) {
                 const int next = (c + 1) % CHAINS, wraps = next == 0;
                 if (t + wraps < T) {
                     fetch(next, 0);
@@ -326,10 +328,6 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                 float (&d)[CROWS / 2] = sums_of[i];
 #pragma unroll
                 for (int n = 0; n < CROWS / 2; ++n) asm volatile("" : "+f"(d[n]));
-                if (!EARLY) {
-                    if (i + 1 < TILES) fetch(c, i + 1);
-                    else look_up(c, t + 1);
-                }
                 // One stretch without branches, so that the elements' chains of instructions interleave.
                 float out[PAIRS][2];
                 Quad kept[PAIRS];
@@ -369,6 +367,10 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                         const u32 slice = address(write) + me.block * SLICE, box = boxes + 8 * (2 * c + 1 - parity);
                         send(at_block(slice, me.peer()), slice, SLICE, at_block(box, me.peer()));
                     }
+                }
+                if (CHAINS == 1) {
+                    fetch(c, i);
+                    if (i == TILES - 1) look_up(c, t + 2);
                 }
                 if (saved) {
 #pragma unroll
@@ -481,7 +483,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     Quad kept[TILES][PAIRS];
     Two after[TILES][PAIRS], before[TILES][PAIRS];
     bf16 top[TILES][PAIRS][2];
-    auto fetch = [&](int c, int i, int t) {  // what a tile's step back through step t needs
+    auto fetch = [&](int c, int i, int t, bool first) {  // what a tile's step back through step t needs
         const int at = (c * TILES + i) * PAIRS * THREADS;
         const size_t back = T - 1 - t;
         const Quad* own = saved - back * step_size + at;
@@ -489,7 +491,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p) {
             kept[i][p] = load(own + p * THREADS);
-            after[i][p] = load(state + p * THREADS);
+            if (CHAINS == 1 && !first) after[i][p] = before[i][p];  // of the step behind us
+            else after[i][p] = load(state + p * THREADS);
         }
     };
     auto fetch_late = [&](int c, int i, int t) {  // and what it needs last: the sums that arrive are added up meanwhile
@@ -513,7 +516,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
             }
         }
     };
-    if (EARLY) fetch(0, 0, T - 1);
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) fetch(0, i, T - 1, true);
 
     for (int n = 0; n < T; ++n) {  // n steps are behind us
         const int t = T - 1 - n;
@@ -529,10 +533,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const now = gates + ((n * CHAINS + c) & 1) * OWN;
 #pragma unroll
-            for (int i = 0; i < TILES; ++i) {
-                if (!EARLY) fetch(c, i, t);
-                fetch_late(c, i, t);
-            }
+            for (int i = 0; i < TILES; ++i) fetch_late(c, i, t);
             await(c, n);
             uint2 d_sums[TILES][PAIRS][2];
 #pragma unroll
@@ -574,7 +575,9 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             };
             const int next = (c + 1) % CHAINS, wraps = next == 0;
-            if (EARLY && t >= wraps) fetch(next, 0, t - wraps);
+#pragma unroll
+            for (int i = 0; i < TILES; ++i)
+                if (t >= wraps) fetch(next, i, t - wraps, false);
             start(0);
             // The record of this step leaves while the product runs.
 #pragma unroll
