@@ -517,7 +517,10 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         }
     };
 #pragma unroll
-    for (int i = 0; i < TILES; ++i) fetch(0, i, T - 1, true);
+    for (int i = 0; i < TILES; ++i) {
+        fetch(0, i, T - 1, true);
+        if (CHAINS == 1) fetch_late(0, i, T - 1);
+    }
 
     for (int n = 0; n < T; ++n) {  // n steps are behind us
         const int t = T - 1 - n;
@@ -532,8 +535,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const now = gates + ((n * CHAINS + c) & 1) * OWN;
-#pragma unroll
-            for (int i = 0; i < TILES; ++i) fetch_late(c, i, t);
+            if (CHAINS > 1) fetch_late(c, 0, t);
             await(c, n);
             uint2 d_sums[TILES][PAIRS][2];
 #pragma unroll
@@ -589,6 +591,11 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                         const int b = me.row0 + c * CROWS + me.row(p, s);
                         if (b < B) *(uint2*)(d_gates + (size_t)(b * HIDDEN + me.unit(i)) * 4) = d_sums[i][p][s];
                     }
+            // A chain on its own has registers left for the rest of the next step.
+            if (CHAINS == 1 && t > 0) {
+#pragma unroll
+                for (int i = 0; i < TILES; ++i) fetch_late(0, i, t - 1);
+            }
 #pragma unroll
             for (int i = 0; i < BACK_TILES; ++i) {
                 if (i + 1 < BACK_TILES) {
@@ -741,20 +748,21 @@ extern "C" __global__ void pack_backward(const float* W_h, Quad* weights) {
 
 // --- what stands beside h in the product that makes the weights' gradients ----------------------------------------------------
 
-// Behind the units of h before step t: a 1 at the token of step t, and one at column I, where all rows are added up.
+// Behind the units of h before step t: a 1 at the token of step t, and one at column I, where all rows are added up. 16
+// threads a row, 8 columns each; and 8 rows a thread, whose tokens are all on their way at once.
 extern "C" __global__ void mark(const int* ids, bf16* h, int W, int I, int N, int all) {
-    const int quads = (W - HIDDEN) / 8, n = blockIdx.x * THREADS + threadIdx.x, run = blockIdx.y;
-    const int row = n / quads, first = n % quads * 8;
-    if (row >= N) return;
-    const int id = I ? ids[(size_t)run * N + row] : 0;
-    u32 v[4];
+    const int columns = W - HIDDEN, run = blockIdx.y, row0 = blockIdx.x * (THREADS / 16 * 8) + threadIdx.x / 16;
+    int id[8];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        const int column = first + 2 * k;
-        const u32 low = column == I || column == id && I, high = column + 1 == I || column + 1 == id && I;
-        v[k] = (low ? 0x3f80u : 0u) | (high ? 0x3f800000u : 0u);
+    for (int n = 0; n < 8; ++n) id[n] = I ? ids[(size_t)run * N + min(row0 + n * (THREADS / 16), N - 1)] : -1;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        const int row = row0 + n * (THREADS / 16);
+        auto one = [&](int column) { return column == I || column == id[n] ? 0x3f80u : 0u; };
+        auto two = [&](int column) { return one(column) | one(column + 1) << 16; };
+        for (int c = threadIdx.x % 16 * 8; c < columns && row < N; c += 16 * 8)
+            *(Quad*)(h + ((size_t)run * all + row) * W + HIDDEN + c) = {two(c), two(c + 2), two(c + 4), two(c + 6)};
     }
-    *(Quad*)(h + ((size_t)run * all + row) * W + HIDDEN + first) = {v[0], v[1], v[2], v[3]};
 }
 
 // The gradients in the parameters' own order, from the product [M, rows, HIDDEN, 4]: of its rows H are W_h's, I are W_x's,

@@ -186,8 +186,7 @@ class _Layer(torch.autograd.Function):
         ctx.set_materialize_grads(False)  # those of the states after step at_M would be made of zeros
         if trains:
             ctx.W_h = beside.done(lambda: code.backward_weights(W_h))
-            marks = T * B * (W - H) // 8
-            beside.done(lambda: code.launch("mark", marks, M, ids, h, W, symbols, T * B, (T + 1) * B))
+            beside.done(lambda: code.launch("mark", 2 * T * B, M, ids, h, W, symbols, T * B, (T + 1) * B))
             ctx.save_for_backward(below, W_x_MIHS, w_c, h, saved, saved_state, *first)
         return h[:, 1:, :, :H], *after
 
