@@ -1,8 +1,6 @@
 // What a Hopper kernel of the head is made of: waiting for copies, and products of 64 rows in registers with weights in
 // shared memory. `persistent.cu` has its own, which exchange between blocks.
 
-typedef unsigned long long u64;
-
 struct __align__(16) Quad { u32 w[4]; };
 struct __align__(16) Four { float v[4]; };
 
