@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -122,7 +122,14 @@ class Batches:
         """Where the windows of the next batches start, and which rows are reset before each."""
         starts = np.stack([s.places(first, count) for s in self.schedules], axis=1)
         resets = np.stack([s.all_resets(first, count) for s in self.schedules], axis=1)
-        return torch.from_numpy(starts).to(self._text.device), torch.from_numpy(resets).to(self._text.device)
+        return self._sent(starts), self._sent(resets)
+
+    def _sent(self, values: NDArray[Any]) -> Tensor:
+        """On the device; a GPU goes on with what it was told before."""
+        tensor = torch.from_numpy(values)
+        if self._text.device.type == "cuda":
+            return tensor.pin_memory().to(self._text.device, non_blocking=True)
+        return tensor.to(self._text.device)
 
     def gather(self, number: Tensor, starts_MB: Tensor, reset_MB: Tensor) -> Batch:
         """The tokens behind those starts; on the device alone."""

@@ -18,7 +18,7 @@
 // Columns are renumbered in groups of 32 (`real_column`), in all products alike, so that what is a thread's own of a
 // group is 8 neighbours: 16 bytes of memory, and two whole draws of Philox.
 //
-// BACK, HIDDEN, SYMBOLS (a multiple of 32), CHUNK, GROUPS, STAGES, OUTER, DROPS, LEAK are given at compilation.
+// BACK, HIDDEN, SYMBOLS (a multiple of 32, up to 128), CHUNK, GROUPS, STAGES, OUTER, DROPS, LEAK are given at compilation.
 
 #define INNER (BACK ? SYMBOLS : HIDDEN)
 #define WARPS (4 * GROUPS)
@@ -74,10 +74,8 @@ template <int COUNT> __device__ __forceinline__ void put(u32 (&a)[COUNT][4], int
     for (int i = 0; i < 4; ++i) a[2 * g + i / 2][i % 2 * 2 + half] = q.w[i];
 }
 
-// between(c, s, x, bias) makes x, the factors of the second product, from s, the sums of the first.
-template <typename Between>
-__device__ __forceinline__ void walk(const Place& me, unsigned char* shared, const unsigned char* weights, int chunks,
-                                     const u32 (&a)[INNER / 16][4], float (&sums)[SUMS], Between between) {
+// The first chunks are on their way before anything else is done.
+__device__ __forceinline__ void begin(const Place& me, unsigned char* shared, const unsigned char* weights, int chunks) {
     const u32 full = address(shared), empty = full + 8 * STAGES, ring = full + 128;
     if (me.thread == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
@@ -87,7 +85,14 @@ __device__ __forceinline__ void walk(const Place& me, unsigned char* shared, con
         asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
         for (int c = 0; c < AHEAD && c < chunks; ++c) fetch(ring + c * WEIGHTS, weights + (size_t)c * WEIGHTS, WEIGHTS, full + 8 * c);
     }
-    __syncthreads();
+}
+
+// between(c, s, x, bias) makes x, the factors of the second product, from s, the sums of the first.
+template <typename Between>
+__device__ __forceinline__ void walk(const Place& me, unsigned char* shared, const unsigned char* weights, int chunks,
+                                     const u32 (&a)[INNER / 16][4], float (&sums)[SUMS], Between between) {
+    const u32 full = address(shared), empty = full + 8 * STAGES, ring = full + 128;
+    __syncthreads();  // the gates are there
 #pragma unroll
     for (int v = 0; v < SUMS; ++v) sums[v] = 0.0f;
     u32 x[CHUNK / 16][4];
@@ -95,12 +100,12 @@ __device__ __forceinline__ void walk(const Place& me, unsigned char* shared, con
     if (GROUPS > 1 && group == GROUPS - 1) turn_pass(0);
     float s[CHUNK / 2];
     auto first = [&](int c) {
-        const u64 from = operand(ring + c % STAGES * WEIGHTS, CHUNK);
+        const u32 from = operand(ring + c % STAGES * WEIGHTS, CHUNK);
 #pragma unroll
         for (int k = 0; k < INNER / 16; ++k) multiply<CHUNK>(s, a[k], from + k * 2 * CHUNK, k);
     };
     auto second = [&](int c) {
-        const u64 from = operand(ring + c % STAGES * WEIGHTS + FIRST, OUTER);
+        const u32 from = operand(ring + c % STAGES * WEIGHTS + FIRST, OUTER);
 #pragma unroll
         for (int k = 0; k < (OUTER ? CHUNK / 16 : 0); ++k) multiply<OUTER>(sums, x[k], from + k * 2 * OUTER, 1);
     };
@@ -119,9 +124,10 @@ __device__ __forceinline__ void walk(const Place& me, unsigned char* shared, con
             if (next >= STAGES) gate_wait(empty + 8 * there, (next / STAGES - 1) & 1);
             fetch(ring + there * WEIGHTS, weights + (size_t)next * WEIGHTS, WEIGHTS, full + 8 * there);
         }
+        const u32 gate = full + 8 * ((c + 1) % STAGES), parity = ((c + 1) / STAGES) & 1, open = gate_open(gate, parity);
         between(c, s, x, (const float*)(shared + 128 + c % STAGES * WEIGHTS + FIRST + SECOND));
         if (c + 1 == chunks) break;
-        gate_wait(full + 8 * ((c + 1) % STAGES), ((c + 1) / STAGES) & 1);
+        if (!open) gate_wait(gate, parity);
         if (GROUPS > 1) turn_wait(group);
         product_begins();
         second(c);
@@ -150,19 +156,37 @@ __device__ __forceinline__ float over_row(float v, bool largest) {
 
 #if !BACK
 
+#define LOG2_E 1.44269504f
+__device__ __forceinline__ float power_of_two(float v) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
+    return y;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 head_forward(const bf16* h, const unsigned char* weights, const float* out_b, const int* targets, const float* rates,
         const int* keys, const long long* batch, int purpose, float* nll, bf16* x, bf16* wrong, u32* positive, u32* kept,
-        int stride, int N, int D, int V) {
+        int stride, int width, int N, int D, int V) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(N);
+    weights += (size_t)me.run * (D / CHUNK) * WEIGHTS;
+    begin(me, shared, weights, D / CHUNK);
     u32 a[INNER / 16][4];
 #pragma unroll
-    for (int g = 0; g < INNER / 32; ++g)
+    for (int half = 0; half < 2; ++half) {
+        const bf16* const from = h + (size_t)me.run * stride + (size_t)min(me.row(half), N - 1) * width + 8 * me.inner;
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-            put(a, g, half, *(const Quad*)(h + (size_t)me.run * stride + (size_t)min(me.row(half), N - 1) * HIDDEN + 32 * g + 8 * me.inner));
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(targets + me.at(0)));
+        for (int g = 0; g < INNER / 32; ++g) {
+            const Quad q = *(const Quad*)(from + 32 * g);
+            put(a, g, half, q);
+        }
+    }
+    // What is needed last waits in shared memory.
+    float* const own_b = (float*)(shared + 128 + STAGES * WEIGHTS);
+    int* const own_targets = (int*)(own_b + SYMBOLS);
+    if (me.thread < SYMBOLS) own_b[me.thread] = me.thread < V ? out_b[me.run * V + me.thread] : __int_as_float(0xff800000);
+    if (me.thread < 64 * GROUPS)
+        own_targets[me.thread] = targets[(size_t)me.run * N + min((int)blockIdx.x * 64 * GROUPS + me.thread, N - 1)];
 #if DROPS
     const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
     const u32 least = (u32)ceil((double)rate * 4294967296.0), number = (u32)*batch;
@@ -172,10 +196,11 @@ head_forward(const bf16* h, const unsigned char* weights, const float* out_b, co
 #endif
     u32 signs = 0;
     positive += me.bits(D);
-    bf16* const row = x + ((size_t)me.run * N + me.row(0)) * D + 8 * me.inner;
+    bf16* row = x + ((size_t)me.run * N + me.row(0)) * D + 8 * me.inner;
+    const bool keeps[2] = {x && me.has(0), x && me.has(1)};
 
     float logits[SUMS];
-    walk(me, shared, weights + (size_t)me.run * (D / CHUNK) * WEIGHTS, D / CHUNK, a, logits,
+    walk(me, shared, weights, D / CHUNK, a, logits,
          [&](int c, float (&s)[CHUNK / 2], u32 (&made)[CHUNK / 16][4], const float* bias) {
         const int odd = c * CHUNK % 64 / 32;  // of chunks of 32, which half of the bits is this one's
         if (!odd) signs = 0;
@@ -221,13 +246,14 @@ head_forward(const bf16* h, const unsigned char* weights, const float* out_b, co
                 put(made, g, half, q);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) own_signs |= above_zero(q.w[i]) & (0x00010001u << bit(g, half, 2 * i));
-                if (x && me.has(half)) *(Quad*)(row + (size_t)8 * half * D + c * CHUNK + 32 * g) = q;
+                store_if(keeps[half], row + 8 * half * D + 32 * g, q);
             }
             signs |= own_signs << 8 * odd;
 #if DROPS
             mask |= own_mask << 8 * odd;
 #endif
         }
+        row += CHUNK;
         if (x && me.has_bits() && (CHUNK == 64 || odd)) {
             positive[c * CHUNK / 64 * 128] = signs;
 #if DROPS
@@ -240,24 +266,24 @@ head_forward(const bf16* h, const unsigned char* weights, const float* out_b, co
     for (int g = 0; g < SYMBOLS / 32; ++g)
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-            const int v = 32 * g + 8 * me.inner + k;
-            const float b = v < V ? out_b[me.run * V + v] : __int_as_float(0xff800000);
+            const float b = own_b[32 * g + 8 * me.inner + k];
             logits[sum(g, 0, k)] += b;
             logits[sum(g, 1, k)] += b;
         }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const size_t at = me.at(half);
-        const int target = targets[at] - 8 * me.inner;
+        const int target = own_targets[me.row(half) - (int)blockIdx.x * 64 * GROUPS] - 8 * me.inner;
         float top = logits[sum(0, half, 0)], own = 0.0f, total = 0.0f;
 #pragma unroll
         for (int n = 0; n < SYMBOLS / 4; ++n) top = fmaxf(top, logits[sum(n / 8, half, n % 8)]);
         top = over_row(top, true);
+        const float shift = -top * LOG2_E;
 #pragma unroll
         for (int n = 0; n < SYMBOLS / 4; ++n) {
             float& v = logits[sum(n / 8, half, n % 8)];
             if (target == n / 8 * 32 + n % 8) own = v;
-            v = expf(v - top);
+            v = power_of_two(fmaf(v, LOG2_E, shift));  // exp(v − top)
             total += v;
         }
         total = over_row(total, false);
@@ -296,9 +322,28 @@ head_backward(const bf16* wrong, const float* d, const unsigned char* weights, c
          const u32* kept, bf16* d_logits, bf16* d_x, bf16* d_h, float* d_b, int N, int D) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(N);
+    weights += (size_t)me.run * (D / CHUNK) * WEIGHTS;
+    begin(me, shared, weights, D / CHUNK);
     float* const own_sums = (float*)(shared + 128 + STAGES * WEIGHTS) + me.warp * (D + SYMBOLS);
     u32 a[INNER / 16][4];
     const float up[2] = {me.has(0) ? d[me.at(0)] : 0.0f, me.has(1) ? d[me.at(1)] : 0.0f};
+    Quad given[SYMBOLS / 32][2];  // all on their way before the first is used
+#pragma unroll
+    for (int g = 0; g < SYMBOLS / 32; ++g)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) given[g][half] = *(const Quad*)(wrong + me.at(half) * SYMBOLS + 32 * g + 8 * me.inner);
+    // Bits come from far: all of them now into the second-level cache, and from there a chunk early.
+    auto approach = [&](const u32* bits) {
+        for (int n = me.thread % 128 * 32; n < D / 64 * 128; n += 128 * 32)
+            asm volatile("prefetch.global.L2 [%0];" :: "l"(bits - me.thread % 128 + n));
+    };
+    positive += me.bits(D);
+    approach(positive);
+#if DROPS
+    const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
+    kept += me.bits(D);
+    approach(kept);
+#endif
 #pragma unroll
     for (int g = 0; g < SYMBOLS / 32; ++g) {
         float total[8];
@@ -306,7 +351,7 @@ head_backward(const bf16* wrong, const float* d, const unsigned char* weights, c
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const size_t at = me.at(half) * SYMBOLS + 32 * g + 8 * me.inner;
-            Quad q = *(const Quad*)(wrong + at);
+            Quad q = given[g][half];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 // Rows that are not there have a gradient of 0, whatever the last row, which stands in for them, has.
@@ -322,18 +367,14 @@ head_backward(const bf16* wrong, const float* d, const unsigned char* weights, c
         const float all = over_rows(total, me.lane, which);
         own_sums[D + 32 * g + 8 * me.inner + which] = all;
     }
-    // Bits are fetched a chunk early: they come from far.
-    positive += me.bits(D);
     u32 next_signs = load(positive);
 #if DROPS
-    const float rate = rates[me.run], scale = 1.0f / (1.0f - rate);
-    kept += me.bits(D);
     u32 next_mask = load(kept);
 #endif
-    bf16* const row = d_x + ((size_t)me.run * N + me.row(0)) * D + 8 * me.inner;
+    bf16* row = d_x + ((size_t)me.run * N + me.row(0)) * D + 8 * me.inner;
 
     float sums[SUMS];
-    walk(me, shared, weights + (size_t)me.run * (D / CHUNK) * WEIGHTS, D / CHUNK, a, sums,
+    walk(me, shared, weights, D / CHUNK, a, sums,
          [&](int c, float (&s)[CHUNK / 2], u32 (&made)[CHUNK / 16][4], const float*) {
         const int next = min(c + 1, D / CHUNK - 1) * 128;
         const u32 signs = next_signs;
@@ -359,12 +400,13 @@ head_backward(const bf16* wrong, const float* d, const unsigned char* weights, c
                 }
                 const Quad q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
                 put(made, g, half, q);
-                if (me.has(half)) *(Quad*)(row + (size_t)8 * half * D + c * CHUNK + 32 * g) = q;
+                store_if(me.has(half), row + 8 * half * D + 32 * g, q);
             }
             int which;
             const float all = over_rows(total, me.lane, which);
             own_sums[c * CHUNK + 32 * g + 8 * me.inner + which] = all;
         }
+        row += CHUNK;
     });
 
 #if OUTER
@@ -389,9 +431,52 @@ head_backward(const bf16* wrong, const float* d, const unsigned char* weights, c
     }
 }
 
+// Those sums of all blocks of a run.
+extern "C" __global__ void add_up(const float* d_b, float* d_dense_b, float* d_out_b, int blocks, int D, int V) {
+    const int n = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
+    if (n >= D + V) return;
+    float total = 0.0f;
+#pragma unroll 8
+    for (int block = 0; block < blocks; ++block) total += d_b[((size_t)run * blocks + block) * (D + SYMBOLS) + n];
+    if (n < D) d_dense_b[(size_t)run * D + n] = total;
+    else d_out_b[(size_t)run * V + n - D] = total;
+}
+
 #endif
 
 // --- weights, in the order in which the ring carries them: of each chunk first, second, bias ----------------------------------
+
+#if BACK
+
+// Both products go along the rows of a matrix here: a thread takes 32 neighbours of one, and makes four quads of them.
+extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, const float* out_W, Quad* to, int D, int V) {
+    const int run = blockIdx.y, each = WEIGHTS / 64, place = blockIdx.x * blockDim.x + threadIdx.x;
+    const int chunk = place / each, n = place % each, base = chunk * CHUNK;
+    if (base >= D) return;
+    const bool second = n >= FIRST / 64;
+    const int width = second ? max(OUTER, 1) : CHUNK, own = second ? n - FIRST / 64 : n;
+    const int column = real_column(own % width), along = own / width * 32;
+    float v[32];
+    if (second || V % 4 == 0) {
+        const float* const row = second ? dense_W + ((size_t)run * HIDDEN + column) * D + base + along
+                                        : out_W + ((size_t)run * D + base + column) * V + along;
+#pragma unroll
+        for (int k = 0; k < 32; k += 4)
+            *(Four*)(v + k) = second || along + k < V ? *(const Four*)(row + k) : Four{{0.0f, 0.0f, 0.0f, 0.0f}};
+    } else {
+        const float* const row = out_W + ((size_t)run * D + base + column) * V;
+#pragma unroll
+        for (int k = 0; k < 32; ++k) v[k] = along + k < V ? row[along + k] : 0.0f;
+    }
+    to += ((size_t)run * (D / CHUNK) + chunk) * (WEIGHTS / 16) + (second ? FIRST / 16 : 0) + own / width * 4 * width + own % width;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // as real_column numbers them
+        const float* const p = v + 2 * j;
+        to[j * width] = {pack(p[0], p[1]), pack(p[8], p[9]), pack(p[16], p[17]), pack(p[24], p[25])};
+    }
+}
+
+#else
 
 extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, const float* out_W, Quad* to, int D, int V) {
     const int run = blockIdx.y, each = WEIGHTS / 16, place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -410,7 +495,7 @@ extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, c
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
             const int along = real_column(own / width * 8 + k);
-            v[k] = BACK ? (second ? dense(column, along) : out(column, along)) : (second ? out(along, column) : dense(along, column));
+            v[k] = second ? out(along, column) : dense(along, column);
         }
         q = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
     } else {
@@ -420,3 +505,5 @@ extern "C" __global__ void arrange(const float* dense_W, const float* dense_b, c
     }
     to[(size_t)run * (D / CHUNK) * each + place] = q;
 }
+
+#endif

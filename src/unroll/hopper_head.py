@@ -47,8 +47,9 @@ class _Way(NamedTuple):
         return 2 * self.chunk * (inner + self.outer) + (0 if self.back else 4 * self.chunk)
 
     def shared(self, D: int) -> int:
-        sums = 4 * 4 * self.groups * (D + self.symbols) if self.back else 0
-        return 128 + self.stages * self.weights + sums
+        # Behind the ring: sums over the rows of each warp; forward, out_b and the targets.
+        behind = 4 * self.groups * (D + self.symbols) if self.back else self.symbols + ROWS * self.groups
+        return 128 + self.stages * self.weights + 4 * behind
 
     def function(self, name: str, shared: int = 0) -> cuda.Function:
         defines = {name.upper(): value for name, value in self._asdict().items()}
@@ -60,7 +61,7 @@ class _Way(NamedTuple):
         (M, _, D), V = dense_W.shape, out_W.shape[2]
         chunks = D // self.chunk
         arranged = torch.empty(M * chunks * self.weights, dtype=torch.uint8, device=dense_W.device)
-        blocks = -(-chunks * self.weights // (16 * 256))
+        blocks = -(-chunks * self.weights // ((64 if self.back else 16) * 256))
         self.function("arrange").launch((blocks, M), 256, dense_W, dense_b, out_W, arranged, D, V)
         return arranged
 
@@ -144,7 +145,7 @@ class _Head(torch.autograd.Function):
         (M, N, H), D, V, device = h.shape, dense_W.shape[2], out_W.shape[2], h.device
         way = _way(False, M, N, H, D, V, dropout.any, leak)
         h = dropout.dropped(h.to(torch.bfloat16))
-        if h.stride()[1:] != (H, 1) or h.stride(0) % 8 or h.data_ptr() % 16:
+        if h.stride(2) != 1 or h.stride(1) % 8 or h.stride(0) % 8 or h.data_ptr() % 16:
             h = h.clone(memory_format=torch.contiguous_format)  # rows are read 16 bytes at a time
         dense_W, dense_b, out_W = dense_W.contiguous(), dense_b.contiguous(), out_W.contiguous()
         likelihood = torch.empty(M, N, device=device)
@@ -165,7 +166,7 @@ class _Head(torch.autograd.Function):
         beside.wait()
         way.launch(
             M, N, D, h, arranged, out_b.contiguous(), targets.to(torch.int32).contiguous(),
-            *dropout[:3], OUT, likelihood, x, wrong, positive, kept, h.stride(0), N, D, V,
+            *dropout[:3], OUT, likelihood, x, wrong, positive, kept, h.stride(0), h.stride(1), N, D, V,
         )  # fmt: skip
         ctx.save_for_backward(h, x, wrong, positive, kept)
         ctx.dropout, ctx.leak, ctx.sizes = dropout, leak, (D, V)
@@ -187,13 +188,13 @@ class _Head(torch.autograd.Function):
         if d_h is None:
             d_h = torch.bmm(d_x, ctx.dense_W)
         d_dense_W, d_out_W = torch.empty(M, H, D, device=device), torch.empty(M, D, way.symbols, device=device)
-        d_biases = torch.empty(M, D + way.symbols, device=device)
+        d_dense_b, d_out_b = torch.empty(M, D, device=device), torch.empty(M, V, device=device)
 
         def of_weights() -> None:
             precisions.multiply_into(d_out_W, x.transpose(1, 2), d_logits)
             precisions.multiply_into(d_dense_W, h.transpose(1, 2), d_x)
-            torch.sum(d_b, 1, out=d_biases)
+            grid = -(-(D + V) // 256), M
+            way.function("add_up").launch(grid, 256, d_b, d_dense_b, d_out_b, way.blocks(N), D, V)
 
         beside.later(of_weights)  # nothing on the way back needs them
-        d_dense_b, d_out_b = d_biases[:, : D + V].split((D, V), 1)
         return ctx.dropout.dropped(d_h), d_dense_W, d_dense_b, d_out_W[..., :V], d_out_b, None, None, None, None

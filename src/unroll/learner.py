@@ -63,10 +63,11 @@ class Learner:
         }
         self.carried = self.model.no_state()
         self.count = 0  # batches done; on the device the same number drives a recorded step
-        self._number = torch.zeros((), dtype=torch.long, device=device)
+        self._counters = torch.zeros(2, dtype=torch.long, device=device)  # that number, and one for the recording
+        self._number = self._counters[0]
         self._recorded: Recorded | None = None
         fuses = device.type == "cuda" and self.model.dtype == torch.float32
-        self._fused = Fused(self.optimiser) if fuses else None
+        self._fused = Fused(self.optimiser, len(experiments), device) if fuses else None
         self._compiled = Compiled(self.optimiser) if kernel == "compiled" else None
 
         def per_run(values: Sequence[object], dtype: torch.dtype) -> Tensor:
@@ -106,7 +107,7 @@ class Learner:
 
     def _recording(self) -> Recorded:
         if self._recorded is None:
-            self._recorded = Recorded(self._advance, self.changing(), self.batches, self._number, self.count)
+            self._recorded = Recorded(self._advance, self.changing(), self.batches, self._counters, self.count)
         return self._recorded
 
     def _on_host(self) -> None:
@@ -124,10 +125,11 @@ class Learner:
                 alive_M, gradients = self._judged(nll_MBK)
         with torch.no_grad():
             self._update(gradients, alive_M)
-            moves_M = alive_M & self._carries_M
-            for old, new in zip(self.carried, state, strict=True) if self._carry else ():
-                for o, n in zip(old, new, strict=True):
-                    o.copy_(torch.where(_like(moves_M, n), n, o))
+            if self._carry:
+                moves_M = alive_M & self._carries_M
+                for old, new in zip(self.carried, state, strict=True):
+                    for o, n in zip(old, new, strict=True):
+                        o.copy_(torch.where(_like(moves_M, n), n, o))
 
     def _judged(self, nll_MBK: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Which runs take this update, and every parameter's gradient; the losses are counted."""
@@ -140,12 +142,13 @@ class Learner:
         return alive_M, gradients
 
     def _judged_at_once(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same on an NVIDIA GPU: a launch that looks at the gradients and one for all the rest."""
-        assert self._fused is not None
+        """The same on an NVIDIA GPU: a launch that looks at the gradients and judges, and one for the losses before."""
+        fused = self._fused
+        assert fused is not None
+        beside.later(lambda: fused.weigh(nll_MKB, self.weights_MK))
         gradients = self._gradients(nll_MKB, self._d_nll_MKB)
         changing = (self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M)
-        given = (nll_MKB, self.weights_MK, list(gradients.values()), self.last_M, self._number, changing)
-        return self._fused.judge(*given), gradients
+        return fused.judge(list(gradients.values()), self.last_M, self._number, changing), gradients
 
     def _gradients(self, of: Tensor, d: Tensor | None = None) -> dict[str, Tensor]:
         parameters = self.model.parameters

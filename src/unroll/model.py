@@ -217,7 +217,7 @@ class Model:
 
     def _first(self, batch: Batch, carried: States) -> States:
         """Learned, carried or 0, run by run; `where` keeps a carried run's gradient out of the learned state."""
-        learned = self.first_state(batch.reset_MB.shape[1])
+        learned = self.first_state(1)
         if all(e.scheme.learns for e in self.experiments):
             return learned
         learns, carries = self._learns_M.view(-1, 1, 1), self._carries_M.view(-1, 1, 1)

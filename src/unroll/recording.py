@@ -60,24 +60,27 @@ def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
 
 
 class Recorded:
-    """`step(batch)`, which changes only the tensors `changing`; `number` is the counter, `first` the next batch."""
+    """`step(batch)`, which changes only the tensors `changing`; `first` is the next batch.
+
+    `counters` are the number of the next batch and its place among those whose starts are on the device.
+    """
 
     def __init__(
         self,
         step: Callable[[Batch], None],
         changing: Sequence[Tensor],
         batches: Batches,
-        number: Tensor,
+        counters: Tensor,
         first: int,
     ) -> None:
-        self.batches, self.number, self.first = batches, number, first
+        self.batches, self.first = batches, first
+        self.number, self.place = counters[0], counters[1:]
         self.starts_nMB, self.resets_nMB = batches.stretch(first, STRETCH)
-        self.place = torch.zeros(1, dtype=torch.long, device=number.device)
+        self.place.zero_()
 
         def whole() -> None:
-            step(batches.gather_at(number, self.starts_nMB, self.resets_nMB, self.place))
-            self.number += 1
-            self.place += 1
+            step(batches.gather_at(self.number, self.starts_nMB, self.resets_nMB, self.place))
+            counters.add_(1)
 
         with unchanged(changing):
             self.graph = recorded(whole)  # alone: to hold `step` is to hold its learner, which holds this

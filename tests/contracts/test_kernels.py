@@ -190,3 +190,18 @@ def test_the_last_steps_alone_have_the_bits_of_a_slice_and_its_gradients(
         )
         last, sliced = torch.autograd.grad(h_MKBH, weights, d), torch.autograd.grad(h_MTBH[:, -K:], weights, d)
         assert all(torch.equal(a, b) for a, b in zip(last, sliced, strict=True))
+
+
+@pytest.mark.parametrize(("kernel", "cell", "peepholes"), KNOWN)
+def test_a_first_state_that_all_rows_share_may_be_given_once(kernel: str, cell: str, peepholes: str) -> None:
+    M, T = 2, 7
+    net = network(cells.load(cell, peepholes), 2, M, UNCLIPPED)
+    states = range(len(net.cell.STATES))
+    once = tuple(tuple(random_tensor(M, 1, H, seed=n, grad=True) for n in states) for _ in net.layers)
+    each = tuple(tuple(s.expand(-1, B, -1) for s in state) for state in once)
+    own, ids, at_M, d = kernels.load(kernel), random_ids(M, T, B, symbols=V), torch.tensor([2, T]), []
+    for first in (once, each):
+        h_MTBH, _ = kernels.run_last(own, net, ids, first, at_M, T)
+        inputs = [s for state in once for s in state]
+        d.append((h_MTBH, *torch.autograd.grad(h_MTBH, inputs, random_tensor(M, T, B, H, seed=4))))
+    assert all(torch.equal(*pair) for pair in zip(*d, strict=True))

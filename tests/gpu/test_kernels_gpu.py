@@ -135,6 +135,27 @@ def test_every_division_of_the_work_equals_the_reference(cell: str, peepholes: s
     assert "fused" in found
 
 
+@pytest.mark.parametrize(("H", "B", "M"), [(48, 17, 3), (128, 64, 40), (512, 64, 1), (512, 64, 20), (512, 1, 5)])
+@pytest.mark.parametrize(("cell", "peepholes"), [("lstm", "paper"), ("lstm", "off"), ("gru", "off")])
+def test_a_first_state_that_all_rows_share_has_the_sum_of_their_gradients(
+    cell: str, peepholes: str, H: int, B: int, M: int
+) -> None:
+    net = network(cells.load(cell, peepholes), 2, M, H, 33, UNCLIPPED)
+    ids, first, at_M, d_h = inputs(net, 9, B, 33)
+    once = tuple(tuple(s[:, :1] for s in state) for state in first)
+    each = tuple(tuple(s.expand(-1, B, -1) for s in state) for state in once)
+    for kernel, precision in able(net):
+        if not getattr(kernels.load(kernel), "ONE_ROW", False):
+            continue
+        found, expected = (outcome(kernel, net, precision, (ids, given, at_M, d_h)) for given in (once, each))
+        for name, value in expected.items():
+            if name.endswith("0"):
+                value = value.sum(1, keepdim=True)
+                assert (found[name] - value).norm() <= 1e-5 * value.norm(), name
+            else:
+                assert torch.equal(found[name], value), name
+
+
 def test_a_kernel_says_in_words_what_it_cannot_run() -> None:
     net = network(cells.load("lstm", "paper"), 1, 1, 1024, 7, UNCLIPPED)
     words = kernels.load("persistent").supports(net._replace(precision="bfloat16"), CUDA)

@@ -4,7 +4,8 @@
     run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
 
 and, where `auto` may choose it, RANK: of the kernels that can run a network, the one of the highest rank does. One that
-need not take a gradient for every step's h also has its own `run_last`.
+need not take a gradient for every step's h also has its own `run_last`, and one that takes [M, 1, H] for a first state
+that all rows share says so by ONE_ROW.
 
 `reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
 and into `first`; the states after step at_M are values, without a gradient.
@@ -88,7 +89,12 @@ def products_by_torch(network: Network) -> str | None:
 def run_last(
     kernel: Kernel, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
 ) -> tuple[Tensor, States]:
-    """As `run`, but the h of the last K steps alone. The gradient of a slice would be a copy, most of it zeros."""
+    """As `run`, but the h of the last K steps alone. The gradient of a slice would be a copy, most of it zeros.
+
+    First states are [M, B, H] or [M, 1, H].
+    """
+    if not getattr(kernel, "ONE_ROW", False):
+        first = tuple(tuple(s.expand(-1, ids_MTB.shape[2], -1) for s in state) for state in first)
     if own := getattr(kernel, "run_last", None):
         return cast(tuple[Tensor, States], own(network, ids_MTB, first, at_M, K))
     h_MTBH, after = kernel.run(network, ids_MTB, first, at_M)

@@ -27,7 +27,7 @@ def module(name: str, defines: Mapping[str, int | str | None]) -> cuda.Module:
     return cuda.Module.load((folder / "pointwise.cu", folder / f"{name}.cu"), defines)
 
 
-def one_hot(ids_MTB: Tensor, symbols: int, dtype: torch.dtype) -> Tensor:
+def _one_hot(ids_MTB: Tensor, symbols: int, dtype: torch.dtype) -> Tensor:
     """A row for each token, all steps and rows one after the other: [M, N, I]."""
     ids_MN1 = ids_MTB.flatten(1).unsqueeze(-1).long()
     ones = torch.zeros(*ids_MN1.shape[:2], symbols, dtype=dtype, device=ids_MTB.device)
@@ -35,16 +35,14 @@ def one_hot(ids_MTB: Tensor, symbols: int, dtype: torch.dtype) -> Tensor:
 
 
 def input_gradients(
-    below: Tensor, d_sums_MNG: Tensor, W_x: Tensor | None, inputs: int, ones_MNI: Tensor | None = None
+    below: Tensor, d_sums_MNG: Tensor, W_x: Tensor | None, inputs: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of W_x, of b, and of what is below a layer, from the gradients of its gates' sums over all N steps and rows."""
     M, N, _ = d_sums_MNG.shape
     if below.dtype == torch.int32:
         # Each row of a one-hot matrix has a single 1: the product adds up the gradients of each symbol's rows, and
         # all symbols together are all rows.
-        if ones_MNI is None:
-            ones_MNI = one_hot(below, inputs, d_sums_MNG.dtype)
-        d_W_x = product(ones_MNI.transpose(1, 2), d_sums_MNG)
+        d_W_x = product(_one_hot(below, inputs, d_sums_MNG.dtype).transpose(1, 2), d_sums_MNG)
         return d_W_x, d_W_x.sum(1), None
     assert W_x is not None
     d_W_x = product(below.flatten(1, 2).transpose(1, 2), d_sums_MNG)

@@ -17,7 +17,8 @@
 // HIDDEN, TILES (matrix tiles a warpgroup), ROWS, CHAINS and CELL are given at compilation. Layouts shared with persistent.py:
 //
 //   pre_x     [M, I, HIDDEN] float4, the gates of a unit side by side (the GRU's candidate last); row ids[m, t, b], or row t·B + b without ids
-//   h         [M, T + 1, B, HIDDEN] bfloat16; step 0 is the first state
+//   h         [M, T + 1, B, W] bfloat16; step 0 is the first state. Behind the HIDDEN units of a row is room for `mark`
+//   first     strides of a run and of a row: a row's is 0 where all rows of a run start alike
 //   d_gates   [M, T, B, HIDDEN, 4] bfloat16
 //   saved     whatever a thread will want back, in its own order: 4 values an element, and the state in float32
 
@@ -31,10 +32,13 @@ typedef unsigned long long u64;
 #define CROWS (ROWS / CHAINS)        // rows of a chain
 #define PAIRS (CROWS / 16)
 #define THREADS 256
-#define EARLY (CHAINS > 1 && TILES == 1)  // registers are left to fetch for the next turn during this one's product
+#if CHAINS > 1 && TILES > 1
+#error "no registers are left to fetch for another chain's turn during this one's product"
+#endif
 #define AHEAD 3                      // steps by which the records of a backward pass are fetched early
 #define SLICE (UNITS * CROWS * 2)    // bytes that one block sends to another
 #define MAIL (HIDDEN * CROWS * 2)
+#define TOTALS 5                     // over rows: the gradients of the first h and state, and of three peepholes
 #define OWN (4 * UNITS * CROWS * 2)  // bytes of the gates' gradients of a block's own units
 
 struct __align__(16) Quad { u32 x, y, z, w; };
@@ -200,8 +204,8 @@ __device__ __forceinline__ Peepholes peepholes(const float* w_c, int run, int un
 
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1)
 forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_c, const float* h_first,
-        const float* state_first, const int* at, bf16* h, Quad* saved, Two* saved_state, float* h_at, float* state_at,
-        int I, int T, int B) {
+        const float* state_first, const long long* at, bf16* h, Quad* saved, Two* saved_state, float* h_at,
+        float* state_at, int run_stride, int row_stride, int W, int I, int T, int B) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(B);
     const int first_unit = me.block * UNITS;
@@ -219,15 +223,15 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         }
 
     // The first h: all units into the first mailboxes, the block's own also into step 0 of the output.
-    h += (size_t)me.run * (T + 1) * B * HIDDEN;
+    h += (size_t)me.run * (T + 1) * B * W;
 #pragma unroll 4
     for (int n = me.thread; n < HIDDEN / 8 * ROWS; n += THREADS) {
         int group = n / ROWS, row = n % ROWS, b = min(me.row0 + row, B - 1);
-        const Gates* from = (const Gates*)(h_first + ((size_t)me.run * B + b) * HIDDEN + group * 8);
+        const Gates* from = (const Gates*)(h_first + (size_t)me.run * run_stride + b * row_stride + group * 8);
         const Gates u = from[0], v = from[1];  // eight neighbours
         Quad q = {pack(u.i, u.f), pack(u.g, u.o), pack(v.i, v.f), pack(v.g, v.o)};
         *(Quad*)(mail + row / CROWS * 2 * MAIL + (group * CROWS + row % CROWS) * 16) = q;
-        if (group / (UNITS / 8) == me.block && me.row0 + row < B) *(Quad*)(h + (size_t)b * HIDDEN + group * 8) = q;
+        if (group / (UNITS / 8) == me.block && me.row0 + row < B) *(Quad*)(h + (size_t)b * W + group * 8) = q;
     }
     float state[CHAINS][TILES][PAIRS][2];
     int rows[CHAINS][PAIRS][2];
@@ -241,7 +245,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
 #pragma unroll
                 for (int i = 0; i < TILES; ++i)
                     state[c][i][p][s] =
-                        state_first[((size_t)me.run * B + rows[c][p][s]) * HIDDEN + first_unit + me.unit(i)];
+                        state_first[(size_t)me.run * run_stride + rows[c][p][s] * row_stride + first_unit + me.unit(i)];
             }
     if (me.thread == 0) {
         for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
@@ -251,7 +255,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
     publish();
     cluster_sync();
 
-    const int kept_at = at ? at[me.run] : 0;
+    const int kept_at = (int)at[me.run];
     const Gates* const own_x = pre_x + (size_t)me.run * I * HIDDEN + first_unit;
     if (ids) ids += (size_t)me.run * T * B;
     const u32 step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
@@ -281,10 +285,9 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
     };
 #pragma unroll
     for (int c = 0; c < CHAINS; ++c) look_up(c, 0);
-    if (EARLY) {
-        fetch(0, 0);
-        look_up(0, 1);
-    }
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) fetch(0, i);
+    look_up(0, 1);
 
     for (int t = 0; t < T; ++t) {
         const int parity = t & 1;
@@ -292,13 +295,14 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const read = mail + (2 * c + parity) * MAIL;
             unsigned char* const write = mail + (2 * c + 1 - parity) * MAIL;
-            if (!EARLY) fetch(c, 0);
             if (t > 0) {
                 const u32 box = boxes + 8 * (2 * c + parity);
                 mailbox_wait(box, ((t - 1) >> 1) & 1);
                 if (me.thread == 0) mailbox_expect(box, (BLOCKS - 1) * SLICE);
             }
-            if (EARLY) {  // another chain's turn is next, of this step or the following
+            // What the next turn adds to the gates is fetched early: another chain's now, a chain's own as soon as it has
+            // used what it has.
+            if (CHAINS > 1) {
                 const int next = (c + 1) % CHAINS, wraps = next == 0;
                 if (t + wraps < T) {
                     fetch(next, 0);
@@ -324,10 +328,6 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                 float (&d)[CROWS / 2] = sums_of[i];
 #pragma unroll
                 for (int n = 0; n < CROWS / 2; ++n) asm volatile("" : "+f"(d[n]));
-                if (!EARLY) {
-                    if (i + 1 < TILES) fetch(c, i + 1);
-                    else look_up(c, t + 1);
-                }
                 // One stretch without branches, so that the elements' chains of instructions interleave.
                 float out[PAIRS][2];
                 Quad kept[PAIRS];
@@ -368,6 +368,10 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                         send(at_block(slice, me.peer()), slice, SLICE, at_block(box, me.peer()));
                     }
                 }
+                if (CHAINS == 1) {
+                    fetch(c, i);
+                    if (i == TILES - 1) look_up(c, t + 2);
+                }
                 if (saved) {
 #pragma unroll
                     for (int p = 0; p < PAIRS; ++p) {
@@ -392,7 +396,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
             for (int n = me.thread; n < UNITS / 8 * CROWS; n += THREADS) {
                 int group = n % (UNITS / 8), row = n / (UNITS / 8), b = me.row0 + c * CROWS + row;
                 if (b < B)
-                    *(Quad*)(h + ((size_t)(t + 1) * B + b) * HIDDEN + first_unit + group * 8) =
+                    *(Quad*)(h + ((size_t)(t + 1) * B + b) * W + first_unit + group * 8) =
                         *(Quad*)(write + me.block * SLICE + (group * CROWS + row) * 16);
             }
         }
@@ -408,7 +412,8 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
 
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1)
 backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* saved_state, const float* state_first,
-         const float* w_c, bf16* d_gates, float* d_h_first, float* d_state_first, float* d_w_c, float clip, int T, int B) {
+         const float* w_c, bf16* d_gates, float* d_h_first, float* d_state_first, float* totals, float clip, int run_stride,
+         int row_stride, int T, int B) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(B);
     const int first_unit = me.block * UNITS;
@@ -450,7 +455,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     }
     d_h += ((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit;
     d_gates += (((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit) * 4;
-    state_first += (size_t)me.run * B * HIDDEN + first_unit;
+    state_first += (size_t)me.run * run_stride + first_unit;
 
     // Partial sums that have arrived for one tile's elements.
     auto collect = [&](const unsigned char* read, int i, float (&sum)[PAIRS][2]) {
@@ -478,7 +483,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     Quad kept[TILES][PAIRS];
     Two after[TILES][PAIRS], before[TILES][PAIRS];
     bf16 top[TILES][PAIRS][2];
-    auto fetch = [&](int c, int i, int t) {  // what a tile's step back through step t needs
+    auto fetch = [&](int c, int i, int t, bool first) {  // what a tile's step back through step t needs
         const int at = (c * TILES + i) * PAIRS * THREADS;
         const size_t back = T - 1 - t;
         const Quad* own = saved - back * step_size + at;
@@ -486,7 +491,8 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p) {
             kept[i][p] = load(own + p * THREADS);
-            after[i][p] = load(state + p * THREADS);
+            if (CHAINS == 1 && !first) after[i][p] = before[i][p];  // of the step behind us
+            else after[i][p] = load(state + p * THREADS);
         }
     };
     auto fetch_late = [&](int c, int i, int t) {  // and what it needs last: the sums that arrive are added up meanwhile
@@ -505,12 +511,16 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p) {
                 const int b = me.row0 + c * CROWS + me.row(p, 0);
-                before[i][p].a = load(state_first + min(b, B - 1) * HIDDEN + me.unit(i));
-                before[i][p].b = load(state_first + min(b + 1, B - 1) * HIDDEN + me.unit(i));
+                before[i][p].a = load(state_first + min(b, B - 1) * row_stride + me.unit(i));
+                before[i][p].b = load(state_first + min(b + 1, B - 1) * row_stride + me.unit(i));
             }
         }
     };
-    if (EARLY) fetch(0, 0, T - 1);
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) {
+        fetch(0, i, T - 1, true);
+        if (CHAINS == 1) fetch_late(0, i, T - 1);
+    }
 
     for (int n = 0; n < T; ++n) {  // n steps are behind us
         const int t = T - 1 - n;
@@ -525,11 +535,7 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c) {
             unsigned char* const now = gates + ((n * CHAINS + c) & 1) * OWN;
-#pragma unroll
-            for (int i = 0; i < TILES; ++i) {
-                if (!EARLY) fetch(c, i, t);
-                fetch_late(c, i, t);
-            }
+            if (CHAINS > 1) fetch_late(c, 0, t);
             await(c, n);
             uint2 d_sums[TILES][PAIRS][2];
 #pragma unroll
@@ -571,7 +577,9 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             };
             const int next = (c + 1) % CHAINS, wraps = next == 0;
-            if (EARLY && t >= wraps) fetch(next, 0, t - wraps);
+#pragma unroll
+            for (int i = 0; i < TILES; ++i)
+                if (t >= wraps) fetch(next, i, t - wraps, false);
             start(0);
             // The record of this step leaves while the product runs.
 #pragma unroll
@@ -583,6 +591,11 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                         const int b = me.row0 + c * CROWS + me.row(p, s);
                         if (b < B) *(uint2*)(d_gates + (size_t)(b * HIDDEN + me.unit(i)) * 4) = d_sums[i][p][s];
                     }
+            // A chain on its own has registers left for the rest of the next step.
+            if (CHAINS == 1 && t > 0) {
+#pragma unroll
+                for (int i = 0; i < TILES; ++i) fetch_late(0, i, t - 1);
+            }
 #pragma unroll
             for (int i = 0; i < BACK_TILES; ++i) {
                 if (i + 1 < BACK_TILES) {
@@ -612,7 +625,17 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
         }
         d_gates -= (size_t)B * HIDDEN * 4;
     }
-    // What is left flows into the first state.
+    // What is left flows into the first state; where all rows start from one, its gradient is a sum over them.
+    totals += ((size_t)me.run * gridDim.y + me.tile) * TOTALS * HIDDEN + first_unit;
+    auto add_up = [&](int i, int place, float total) {
+        total += __shfl_xor_sync(0xffffffffu, total, 1);
+        total += __shfl_xor_sync(0xffffffffu, total, 2);
+        total += __shfl_xor_sync(0xffffffffu, total, 16);
+        if (me.inner == 0 && me.upper == 0) totals[place * HIDDEN + me.unit(i)] = total;
+    };
+    float d_firsts[TILES][2];
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) d_firsts[i][0] = d_firsts[i][1] = 0.0f;
 #pragma unroll
     for (int c = 0; c < CHAINS; ++c) {
         await(c, T);
@@ -627,56 +650,57 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                     const int b = me.row0 + c * CROWS + me.row(p, s);
                     const size_t place = ((size_t)me.run * B + b) * HIDDEN + first_unit + me.unit(i);
                     if (b >= B) continue;
-#if CELL == GRU
-                    d_h_first[place] = sum[p][s] + d_state[c][i][p][s];
-#else
-                    d_h_first[place] = sum[p][s];
-                    d_state_first[place] = d_state[c][i][p][s];
-#endif
+                    const float d_h_left = sum[p][s] + (CELL == GRU ? d_state[c][i][p][s] : 0.0f);
+                    d_firsts[i][0] += d_h_left;
+                    d_firsts[i][1] += d_state[c][i][p][s];
+                    if (!row_stride) continue;
+                    d_h_first[place] = d_h_left;
+                    if (CELL != GRU) d_state_first[place] = d_state[c][i][p][s];
                 }
         }
     }
-#if CELL == PAPER || CELL == LASAGNE
 #pragma unroll
     for (int i = 0; i < TILES; ++i) {
-        float parts[3] = {d_w[i].i, d_w[i].f, d_w[i].o};
-#pragma unroll
-        for (int v = 0; v < 3; ++v) {
-            float total = parts[v];
-            total += __shfl_xor_sync(0xffffffffu, total, 1);
-            total += __shfl_xor_sync(0xffffffffu, total, 2);
-            total += __shfl_xor_sync(0xffffffffu, total, 16);
-            if (me.inner == 0 && me.upper == 0)
-                d_w_c[(((size_t)me.run * gridDim.y + me.tile) * 3 + v) * HIDDEN + first_unit + me.unit(i)] = total;
-        }
-    }
+        add_up(i, 0, d_firsts[i][0]);
+        add_up(i, 1, d_firsts[i][1]);
+#if CELL == PAPER || CELL == LASAGNE
+        add_up(i, 2, d_w[i].i);
+        add_up(i, 3, d_w[i].f);
+        add_up(i, 4, d_w[i].o);
 #endif
+    }
     cluster_sync();
 }
 
 // --- weights, in the order in which threads hold them -----------------------------------------------------------------------
 
 #define COLUMNS (CELL == GRU ? 3 : 4)
+#define QUADS (HIDDEN * HIDDEN * 4 / 8 / THREADS)  // of a thread, all blocks together
 
 __device__ __forceinline__ float weight(const float* W_h, int run, int from, int gate, int unit) {
     return gate < COLUMNS ? W_h[(((size_t)run * HIDDEN + from) * COLUMNS + gate) * HIDDEN + unit] : 0.0f;
 }
 
 // What each symbol adds to the gates: W_x and the bias, the gates of a unit side by side.
-extern "C" __global__ void pack_inputs(const float* W_x, const float* b, Gates* pre_x) {
-    const size_t run = blockIdx.y, row = run * gridDim.x + blockIdx.x;
+__device__ __forceinline__ void pack_inputs(const float* W_x, const float* b, Gates* pre_x, int row, int I) {
+    const size_t run = blockIdx.y, at = run * I + row;
     for (int unit = threadIdx.x; unit < HIDDEN; unit += THREADS) {
         float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int gate = 0; gate < COLUMNS; ++gate)  // the GRU's candidate comes last
             v[CELL == GRU && gate == 2 ? 3 : gate] =
-                W_x[(row * COLUMNS + gate) * HIDDEN + unit] + b[(run * COLUMNS + gate) * HIDDEN + unit];
-        pre_x[row * HIDDEN + unit] = {v[0], v[1], v[2], v[3]};
+                W_x[(at * COLUMNS + gate) * HIDDEN + unit] + b[(run * COLUMNS + gate) * HIDDEN + unit];
+        pre_x[at * HIDDEN + unit] = {v[0], v[1], v[2], v[3]};
     }
 }
 
-extern "C" __global__ void pack_forward(const float* W_h, Quad* weights) {
+// All that a way forward needs: W_h, and behind it the inputs of I symbols.
+extern "C" __global__ void pack_forward(const float* W_h, Quad* weights, const float* W_x, const float* b, Gates* pre_x, int I) {
     const int n = blockIdx.x, thread = threadIdx.x, run = blockIdx.y;  // n = (block · KSTEPS + k) · TILES + i
+    if (n >= QUADS) {
+        pack_inputs(W_x, b, pre_x, n - QUADS, I);
+        return;
+    }
     const int i = n % TILES, k = n / TILES % KSTEPS, block = n / TILES / KSTEPS;
     const int lane = thread & 31, group = thread >> 7, warp = (thread >> 5) & 3, q = lane >> 2;
     const int unit = block * UNITS + ((i * 2 + group) * 4 + warp) * 4 + (q & 3), gate = q >> 2;
@@ -686,20 +710,93 @@ extern "C" __global__ void pack_forward(const float* W_h, Quad* weights) {
     v.y = pack(weight(W_h, run, from, gate + 2, unit), weight(W_h, run, from + 1, gate + 2, unit));
     v.z = pack(weight(W_h, run, from + 8, gate, unit), weight(W_h, run, from + 9, gate, unit));
     v.w = pack(weight(W_h, run, from + 8, gate + 2, unit), weight(W_h, run, from + 9, gate + 2, unit));
-    weights[((size_t)run * gridDim.x + n) * THREADS + thread] = v;
+    weights[((size_t)run * QUADS + n) * THREADS + thread] = v;
 }
 
+// The way back. A block of threads turns the columns of 32 units, over 128 targets: by way of shared memory, so that whole
+// lines are read and written.
+#define TURNED (4 * 32 + 8)  // bfloat16 of a target: one quad more than there are, so that 8 targets lie in different banks
 extern "C" __global__ void pack_backward(const float* W_h, Quad* weights) {
-    const int n = blockIdx.x, thread = threadIdx.x, run = blockIdx.y;  // n = (block · BACK_KSTEPS + k) · BACK_TILES + i
-    const int i = n % BACK_TILES, k = n / BACK_TILES % BACK_KSTEPS, block = n / BACK_TILES / BACK_KSTEPS;
-    const int lane = thread & 31, group = thread >> 7, warp = (thread >> 5) & 3, q = lane >> 2;
-    const int target = (2 * i + group) * 64 + warp * 16 + q, column = k * 16 + 2 * (lane & 3);
-    u32 v[4];
+    __shared__ __align__(16) bf16 turned[128 * TURNED];
+    const int i = blockIdx.x % BACK_TILES, part = blockIdx.x / BACK_TILES, run = blockIdx.y, thread = threadIdx.x;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-        const int to = target + 8 * (r & 1), c = column + 8 * (r >> 1), unit = block * UNITS + (c >> 2);
-        v[r] = pack(weight(W_h, run, to, c & 3, unit), weight(W_h, run, to, (c + 1) & 3, unit));
+    for (int n = thread; n < 128 * 8; n += THREADS) {
+        const int target = n / 8, unit = n % 8 * 4;  // four units from here on
+        const float* const from = W_h + ((size_t)run * HIDDEN + i * 128 + target) * COLUMNS * HIDDEN + part * 32 + unit;
+        float v[4][4];
+#pragma unroll
+        for (int gate = 0; gate < 4; ++gate) {
+            const Gates four = gate < COLUMNS ? *(const Gates*)(from + gate * HIDDEN) : Gates{0.0f, 0.0f, 0.0f, 0.0f};
+            v[0][gate] = four.i; v[1][gate] = four.f; v[2][gate] = four.g; v[3][gate] = four.o;
+        }
+        Quad* const to = (Quad*)(turned + target * TURNED + unit * 4);
+        to[0] = {pack(v[0][0], v[0][1]), pack(v[0][2], v[0][3]), pack(v[1][0], v[1][1]), pack(v[1][2], v[1][3])};
+        to[1] = {pack(v[2][0], v[2][1]), pack(v[2][2], v[2][3]), pack(v[3][0], v[3][1]), pack(v[3][2], v[3][3])};
     }
-    Quad out = {v[0], v[1], v[2], v[3]};
-    weights[((size_t)run * gridDim.x + n) * THREADS + thread] = out;
+    __syncthreads();
+    const int lane = thread & 31, target = thread / 32 * 16 + (lane >> 2);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+        u32 v[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            v[r] = *(const u32*)(turned + (target + 8 * (r & 1)) * TURNED + k * 16 + 2 * (lane & 3) + 8 * (r >> 1));
+        // The same as (block · BACK_KSTEPS + its k) · BACK_TILES + i.
+        weights[((size_t)run * QUADS + (part * 8 + k) * BACK_TILES + i) * THREADS + thread] = {v[0], v[1], v[2], v[3]};
+    }
+}
+
+// --- what stands beside h in the product that makes the weights' gradients ----------------------------------------------------
+
+// Behind the units of h before step t: a 1 at the token of step t, and one at column I, where all rows are added up. 16
+// threads a row, 8 columns each; and 8 rows a thread, whose tokens are all on their way at once.
+extern "C" __global__ void mark(const int* ids, bf16* h, int W, int I, int N, int all) {
+    const int columns = W - HIDDEN, run = blockIdx.y, row0 = blockIdx.x * (THREADS / 16 * 8) + threadIdx.x / 16;
+    int id[8];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) id[n] = I ? ids[(size_t)run * N + min(row0 + n * (THREADS / 16), N - 1)] : -1;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        const int row = row0 + n * (THREADS / 16);
+        auto one = [&](int column) { return column == I || column == id[n] ? 0x3f80u : 0u; };
+        auto two = [&](int column) { return one(column) | one(column + 1) << 16; };
+        for (int c = threadIdx.x % 16 * 8; c < columns && row < N; c += 16 * 8)
+            *(Quad*)(h + ((size_t)run * all + row) * W + HIDDEN + c) = {two(c), two(c + 2), two(c + 4), two(c + 6)};
+    }
+}
+
+// The gradients in the parameters' own order, from the product [M, rows, HIDDEN, 4]: of its rows H are W_h's, I are W_x's,
+// and one is b's. Behind them the totals over the rows of a batch, whose tiles are added up.
+extern "C" __global__ void settle(const Gates* sums, const float* totals, float* d_W_h, float* d_W_x, float* d_b,
+                                  float* d_h_first, float* d_state_first, float* d_w_c, int rows, int H, int I, int tiles) {
+    const int n = blockIdx.x * THREADS + threadIdx.x, row = n / (HIDDEN / 4), unit = n % (HIDDEN / 4) * 4;
+    const size_t run = blockIdx.y;
+    if (row > H + I) {
+        const int which = row - H - I - 1;
+        float* const to = which == 0 ? d_h_first : which == 1 ? d_state_first : d_w_c ? d_w_c + (which - 2) * HIDDEN : d_w_c;
+        if (which >= TOTALS || !to) return;
+        Gates all = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (int tile = 0; tile < tiles; ++tile) {
+            const Gates g = *(const Gates*)(totals + ((run * tiles + tile) * TOTALS + which) * HIDDEN + unit);
+            all = {all.i + g.i, all.f + g.f, all.g + g.g, all.o + g.o};
+        }
+        *(Gates*)(to + run * (which < 2 ? 1 : 3) * HIDDEN + unit) = all;
+        return;
+    }
+    float* const to = row < H ? d_W_h + (run * H + row) * COLUMNS * HIDDEN
+                    : row < H + I ? d_W_x + (run * I + row - H) * COLUMNS * HIDDEN
+                    : d_b ? d_b + run * COLUMNS * HIDDEN : d_b;
+    if (!to) return;
+    float v[4][4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+        const Gates g = sums[(run * rows + row) * HIDDEN + unit + u];
+        v[0][u] = g.i; v[1][u] = g.f; v[2][u] = g.g; v[3][u] = g.o;
+    }
+#pragma unroll
+    for (int gate = 0; gate < COLUMNS; ++gate) {
+        const bool towards_x = CELL == GRU && gate == 2 && row >= H;  // the GRU's candidate has a slot for either
+        *(Gates*)(to + gate * HIDDEN + unit) = {towards_x ? v[3][0] : v[gate][0], towards_x ? v[3][1] : v[gate][1],
+                                                towards_x ? v[3][2] : v[gate][2], towards_x ? v[3][3] : v[gate][3]};
+    }
 }

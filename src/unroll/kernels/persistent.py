@@ -1,8 +1,9 @@
 """All time steps of a layer in one launch, the recurrent weights in registers throughout: bfloat16 on Hopper GPUs.
 
 One cluster of thread blocks serves up to 64 rows of one run (`persistent.cu` says how). Around it stand a few large
-products: the input product of the layers above the first, and the weights' gradients. States, sums and the cell's
-memory are float32; what the matrix units multiply is bfloat16.
+products: the input product of the layers above the first, and the weights' gradients. For these a row of h has columns
+behind its units: a 1 at the token that is read next, where tokens are, and a 1 in all rows. So one product makes the
+gradients of W_h, W_x and b. States, sums and the cell's memory are float32; what the matrix units multiply is bfloat16.
 
 Shapes: M runs, T time, B rows, I inputs, V symbols, H hidden, G = gates · H; S = 4 gate slots of a unit, side by side,
 which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's are r, u, c towards h·W_h, c towards x.
@@ -10,6 +11,7 @@ which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +29,9 @@ CLUSTERS = 7  # of 16 blocks that an H100 or H200 holds at a time
 WIDTHS = (128, 256, 384, 512)  # units a layer
 RANK = 3
 THREADS = 256
+TOTALS = 5  # see persistent.cu
+MARKS = 16  # columns behind the units of h are a multiple of this: rows begin where sectors of memory do
+ONE_ROW = True  # first states may be [M, 1, H]
 
 
 def supports(network: Network, device: torch.device) -> str | None:
@@ -98,19 +103,27 @@ class _Code(NamedTuple):
         defines = {name.upper(): value for name, value in self._asdict().items()}
         return _cuda.module("persistent", {**defines, "APPROXIMATE": 1})[name].allow(shared, self.blocks)
 
-    def packed(self, W_h: Tensor, way: str) -> Tensor:
-        """The weights in the order in which threads hold them."""
-        M, quads = W_h.shape[0], self.hidden * self.hidden * 4 // 8 // THREADS
-        weights = torch.empty(M, quads * THREADS * 8, dtype=torch.bfloat16, device=W_h.device)
-        self.function(f"pack_{way}").launch((quads, M), THREADS, W_h, weights)
-        return weights
+    def launch(self, name: str, count: int, runs: int, *arguments: cuda.Argument) -> None:
+        """One of the smaller functions, with so many threads for each run."""
+        self.function(name).launch((-(-count // THREADS), runs), THREADS, *arguments)
 
-    def inputs(self, W_x: Tensor, b: Tensor) -> Tensor:
-        """What each symbol adds to the gates: [M, I, H, S]."""
-        M, I = W_x.shape[:2]
-        pre_x = torch.empty(M, I, self.hidden, 4, device=W_x.device)
-        self.function("pack_inputs").launch((I, M), THREADS, W_x.contiguous(), b.contiguous(), pre_x)
-        return pre_x
+    def forward_weights(self, W_h: Tensor, W_x: Tensor | None, b: Tensor) -> tuple[Tensor, Tensor | None]:
+        """W_h in the order in which threads hold it; given W_x, what symbols add to the gates: [M, I, H, S]."""
+        (M, *_), I = W_h.shape, 0 if W_x is None else W_x.shape[1]
+        packed, pre_x = self._room(W_h), None
+        if W_x is not None:
+            pre_x, W_x, b = torch.empty(M, I, self.hidden, 4, device=b.device), W_x.contiguous(), b.contiguous()
+        self.launch("pack_forward", packed[0].numel() // 8 + I * THREADS, M, W_h, packed, W_x, b, pre_x, I)
+        return packed, pre_x
+
+    def backward_weights(self, W_h: Tensor) -> Tensor:
+        """W_h in the order in which threads hold it on the way back."""
+        packed = self._room(W_h)
+        self.launch("pack_backward", self.hidden // 32 * (self.hidden // 128) * THREADS, len(W_h), W_h, packed)
+        return packed
+
+    def _room(self, W_h: Tensor) -> Tensor:
+        return torch.empty(len(W_h), self.hidden * self.hidden * 4, dtype=torch.bfloat16, device=W_h.device)
 
 
 def _code(cell: RecurrentCell, H: int, M: int, B: int) -> _Code:
@@ -144,74 +157,83 @@ class _Layer(torch.autograd.Function):
     ) -> State:
         (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
         code = _code(cell, H, M, B)
-        first = tuple(s.contiguous() for s in first)
-        if below.dtype == torch.int32:
-            ids, pre_x, W_x_MIHS = below, code.inputs(W_x, b), None
-        else:
-            W_x_MIHS = _slots(W_x, cell.GATES, 3).to(torch.bfloat16)
+        first, W_h = tuple(s.contiguous() for s in first), W_h.contiguous()
+        w_c = None if w_c is None else w_c.contiguous()
+        ids = below if below.dtype == torch.int32 else None
+        packed, pre_x = code.forward_weights(W_h, None if ids is None else W_x, b)
+        W_x_MIHS = None
+        if pre_x is None:
+            W_x_MIHS = _slots(W_x, cell.GATES).to(torch.bfloat16)
             products = product(below.flatten(1, 2), W_x_MIHS.flatten(2))
-            ids, pre_x = None, products.view(M, T * B, H, 4).add_(_slots(b, cell.GATES, 3).unsqueeze(1))
-        h = torch.empty(M, T + 1, B, H, dtype=torch.bfloat16, device=device)
+            pre_x = products.view(M, T * B, H, 4).add_(_slots(b, cell.GATES).unsqueeze(1))
+        symbols = 0 if ids is None else W_x.shape[1]
+        W = H + (-(-(symbols + 1) // MARKS) * MARKS if trains else 0)
+        h = torch.empty(M, T + 1, B, W, dtype=torch.bfloat16, device=device)
         tiles = -(-B // code.rows)
         elements = M * tiles * T * H * code.rows if trains else 0
         saved = torch.empty(elements, 4, dtype=torch.bfloat16, device=device)
         saved_state = torch.empty(elements, device=device)
         after = tuple(torch.empty(M, B, H, device=device) for _ in first)
-        W_h = W_h.contiguous()
-        packed, at_M = code.packed(W_h, "forward"), at_M.to(torch.int32)
+        strides = first[0].stride(0), _row_stride(first)
         beside.begins()
         code.function("forward", 128 + 2 * code.mail).launch(
-            (code.blocks, tiles, M), THREADS, packed, pre_x, ids,
-            None if w_c is None else w_c.contiguous(), first[0], first[-1], at_M, h,
+            (code.blocks, tiles, M), THREADS, packed, pre_x, ids, w_c, first[0], first[-1], at_M.long(), h,
             saved if trains else None, saved_state if trains else None, after[0], after[-1],
-            pre_x.shape[1], T, B,
+            *strides, W, pre_x.shape[1], T, B,
         )  # fmt: skip
-        ctx.code, ctx.cell, ctx.clip, ctx.sizes = code, cell, clip, (M, T, B, H, W_x.shape[1])
+        ctx.code, ctx.cell, ctx.clip, ctx.sizes = code, cell, clip, (M, T, B, H, W, W_x.shape[1])
         ctx.mark_non_differentiable(*after)
+        ctx.set_materialize_grads(False)  # those of the states after step at_M would be made of zeros
         if trains:
-            ctx.W_h = beside.done(lambda: code.packed(W_h, "backward"))
-            ctx.ones = beside.done(lambda: _cuda.one_hot(below, W_x.shape[1], h.dtype)) if ids is not None else None
-            ctx.save_for_backward(below, W_x_MIHS, w_c, h, saved, saved_state, first[-1])
-        return h[:, 1:], *after
+            ctx.W_h = beside.done(lambda: code.backward_weights(W_h))
+            beside.done(lambda: code.launch("mark", 2 * T * B, M, ids, h, W, symbols, T * B, (T + 1) * B))
+            ctx.save_for_backward(below, W_x_MIHS, w_c, h, saved, saved_state, *first)
+        return h[:, 1:, :, :H], *after
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_h: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        below, W_x_MIHS, w_c, h, saved, saved_state, state_first = ctx.saved_tensors
-        (M, T, B, H, I), code, gates = ctx.sizes, ctx.code, ctx.cell.GATES
+    def backward(ctx: Any, d_h: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
+        below, W_x_MIHS, w_c, h, saved, saved_state, *first = ctx.saved_tensors
+        (M, T, B, H, W, I), code, G = ctx.sizes, ctx.code, ctx.cell.GATES * ctx.sizes[3]
         tiles, device = -(-B // code.rows), h.device
+
+        def room(*shape: int) -> Tensor:
+            return torch.empty(M, *shape, device=device)
+
         d_gates = torch.empty(M, T * B, H * 4, dtype=torch.bfloat16, device=device)
-        d_first = tuple(torch.empty(M, B, H, device=device) for _ in ctx.cell.STATES)
-        d_w_c = torch.empty(M, tiles, 3, H, device=device)
+        d_first, totals = tuple(torch.empty_like(s) for s in first), room(tiles, TOTALS, H)
         d_h = d_h.contiguous()
         beside.wait()
         beside.begins()
         code.function("backward", 128 + 2 * 4 * 32 * code.tiles * code.rows * 2 // code.chains + 2 * code.mail).launch(
-            (code.blocks, tiles, M), THREADS, ctx.W_h, d_h, saved, saved_state, state_first,
-            None if w_c is None else w_c.contiguous(), d_gates, d_first[0], d_first[-1], d_w_c, ctx.clip, T, B,
+            (code.blocks, tiles, M), THREADS, ctx.W_h, d_h, saved, saved_state, first[-1], w_c, d_gates,
+            d_first[0], d_first[-1], totals, ctx.clip, first[0].stride(0), _row_stride(first), T, B,
         )  # fmt: skip
         beside.catch_up()
-        before = h[:, :T].flatten(1, 2).transpose(1, 2)
-        d_W_h = _columns(product(before, d_gates).view(M, H, H, 4), gates, 2)
-        d_W_x, d_b, d_below = _cuda.input_gradients(
-            below, d_gates, None if W_x_MIHS is None else W_x_MIHS.flatten(2), I, ctx.ones
-        )
-        d_W_x, d_b = (_columns(d.unflatten(-1, (H, 4)), gates, 3) for d in (d_W_x, d_b))
-        d_peepholes = d_w_c.sum(1) if w_c is not None else None
-        return None, None, None, None, d_below, d_W_x, d_W_h, d_b, d_peepholes, *d_first
+        sums = product(h[:, :T].flatten(1, 2).transpose(1, 2), d_gates)
+        d_W_h, d_W_x, d_b, d_w_c = room(H, G), room(I, G), room(G), None if w_c is None else room(3, H)
+        # What all rows have in common has one gradient, which is in the totals.
+        alike = () if _row_stride(first) else d_first
+        own = (d_W_h, d_W_x, d_b, *(*alike, None, None)[:2], d_w_c)
+        symbols = 0 if W_x_MIHS is not None else I
+        code.launch("settle", (H + symbols + 1 + TOTALS) * H // 4, M, sums, totals, *own, W, H, symbols, tiles)
+        d_below = None
+        if W_x_MIHS is not None:
+            d_below = torch.bmm(d_gates, W_x_MIHS.flatten(2).transpose(1, 2)).view(below.shape)
+            sums = product(below.flatten(1, 2).transpose(1, 2), d_gates)
+            nothing = (None,) * 4
+            code.launch("settle", I * H // 4, M, sums, None, None, d_W_x, *nothing, I, 0, I, 0)
+        return None, None, None, None, d_below, d_W_x, d_W_h, d_b, d_w_c, *d_first
 
 
-def _slots(x: Tensor, gates: int, candidate: int) -> Tensor:
-    """[…, G] as [..., H, 4]; of three gates the last stands in slot `candidate`, and the slot left over is 0."""
+def _row_stride(first: Sequence[Tensor]) -> int:
+    """0 where all rows start from one state."""
+    return first[0].stride(1) if first[0].shape[1] > 1 else 0
+
+
+def _slots(x: Tensor, gates: int) -> Tensor:
+    """[…, G] as [..., H, 4]; of three gates the last stands in the last slot, which is the one towards x."""
     x = x.unflatten(-1, (gates, -1)).transpose(-1, -2)
     if gates == 3:
-        nothing = torch.zeros_like(x[..., :1])
-        x = torch.cat((x, nothing) if candidate == 2 else (x[..., :2], nothing, x[..., 2:]), dim=-1)
+        x = torch.cat((x[..., :2], torch.zeros_like(x[..., :1]), x[..., 2:]), dim=-1)
     return x.contiguous()
-
-
-def _columns(x_HS: Tensor, gates: int, candidate: int) -> Tensor:
-    """The way back: [..., H, 4] as […, G]."""
-    if gates == 3:
-        x_HS = torch.cat((x_HS[..., :2], x_HS[..., candidate : candidate + 1]), dim=-1)
-    return x_HS.transpose(-1, -2).flatten(-2)

@@ -14,7 +14,7 @@ from unroll import cuda
 from unroll.optimisers import Optimiser
 
 SOURCE = Path(__file__).parent / "update.cu"
-THREADS, CHUNK, MOST = 256, 4096, 64
+THREADS, CHUNK, MOST = 256, 2048, 64
 
 
 class _Tensors(ctypes.Structure):
@@ -29,34 +29,30 @@ class _Tensors(ctypes.Structure):
 class Fused:
     """One optimiser, for all parameters of a fleet."""
 
-    def __init__(self, optimiser: Optimiser) -> None:
+    def __init__(self, optimiser: Optimiser, runs: int, device: torch.device) -> None:
         texts = {"UPDATE": optimiser.CUDA, "BEFORE": optimiser.CUDA_BEFORE}
         defines = {name: " ".join(text.split()) for name, text in texts.items()}
         self._code = cuda.Module.load((SOURCE,), {"MOMENTS": len(optimiser.MOMENTS), **defines})
+        self._losses_M2 = torch.zeros(runs, 2, dtype=torch.float64, device=device)
+        self._seen_M = torch.zeros(runs, dtype=torch.long, device=device)
 
-    def judge(
-        self,
-        nll_MKB: Tensor,
-        weights_MK: Tensor,
-        gradients: Sequence[Tensor],
-        last_M: Tensor,
-        done: Tensor,
-        changing: Sequence[Tensor],
-    ) -> Tensor:
-        """Which runs take this update: [M]. `changing`: which batch stopped a run, why, its losses' sum and count."""
-        (M, K, B), bad_M = nll_MKB.shape, self._bad(gradients)
-        alive_M = torch.empty(M, dtype=torch.bool, device=nll_MKB.device)
+    def weigh(self, nll_MKB: Tensor, weights_MK: Tensor) -> None:
+        """Every run's loss, which `judge` judges."""
+        M, K, B = nll_MKB.shape
         nll_MKB = nll_MKB.detach().contiguous()
-        self._code["judge"].launch((M,), THREADS, nll_MKB, weights_MK, bad_M, last_M, done, *changing, alive_M, K, B)
-        return alive_M
+        self._code["weigh"].launch((M,), THREADS, nll_MKB, weights_MK, self._losses_M2, K, B)
 
-    def _bad(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Whether any gradient of each run is not finite, as a number: [M]."""
-        bad_M = torch.zeros(len(gradients[0]), dtype=torch.int32, device=gradients[0].device)
-        for some in _groups(gradients):
-            held, chunks = _table([(g, g, (g,)) for g in some])
-            self._code["finite"].launch((chunks, len(bad_M)), THREADS, held, bad_M)
-        return bad_M
+    def judge(self, gradients: Sequence[Tensor], last_M: Tensor, done: Tensor, changing: Sequence[Tensor]) -> Tensor:
+        """Which runs take this update: [M]. `changing`: which batch stopped a run, why, its losses' sum and count."""
+        alive_M = torch.empty(len(last_M), dtype=torch.bool, device=last_M.device)
+        tables = [_table([(g, g, (g,)) for g in some]) for some in _groups(gradients)]
+        expected = sum(chunks for _, chunks in tables)
+        for held, chunks in tables:
+            self._code["judge"].launch(
+                (chunks, len(alive_M)), THREADS, held, self._seen_M, expected, self._losses_M2, last_M, done,
+                *changing, alive_M,
+            )  # fmt: skip
+        return alive_M
 
     def update(
         self,

@@ -4,8 +4,9 @@
 // Every tensor is [M, size]. A block of threads takes CHUNK elements of one run of one tensor.
 
 #define MOST 64
-#define CHUNK 4096
+#define CHUNK 2048
 #define THREADS 256
+#define PLACES (CHUNK / (4 * THREADS))
 
 struct Tensors {
     float* parameter[MOST];
@@ -37,58 +38,52 @@ __device__ __forceinline__ int find(const Tensors& all, int& chunk) {
 extern "C" __global__ void update(const __grid_constant__ Tensors all, const float* rates, const bool* alive,
                                   const long long* done) {
     __shared__ float factor[2];
-    const int m = blockIdx.y;
-    if (!alive[m]) return;
-    if (threadIdx.x == 0) {
-        const float count = (float)(*done + 1);
-        factor[0] = factor[1] = count;
-        BEFORE
-    }
-    __syncthreads();
     int chunk = blockIdx.x;
-    const int tensor = find(all, chunk), size = all.size[tensor];
-    const float rate = rates[m];
+    const int tensor = find(all, chunk), size = all.size[tensor], m = blockIdx.y;
     const size_t own = (size_t)m * size;
     float* const parameter = all.parameter[tensor] + own;
     const float* const gradient = all.gradient[tensor] + own;
     float* const first = all.first[tensor] + own;
     float* const second = all.second[tensor] + own;
-    const int last = min(size, (chunk + 1) * CHUNK);
-    if (size % 4) {
-        for (int n = chunk * CHUNK + threadIdx.x; n < last; n += THREADS)
+    const int begin = chunk * CHUNK, last = min(size, begin + CHUNK);
+    // Four neighbours at a time, and two such places. All of them are on their way before anything else is asked for.
+    Four p[PLACES], g[PLACES], a[PLACES], b[PLACES];
+    const bool fours = size % 4 == 0;
+#pragma unroll
+    for (int s = 0; s < PLACES; ++s) {
+        const int at = begin + 4 * (threadIdx.x + THREADS * s);
+        if (!fours || at >= last) continue;
+        p[s] = *(const Four*)(parameter + at);
+        g[s] = *(const Four*)(gradient + at);
+        a[s] = *(const Four*)(first + at);
+        if (MOMENTS > 1) b[s] = *(const Four*)(second + at);
+    }
+    const float rate = rates[m];
+    if (threadIdx.x == 0) {
+        const float count = (float)(*done + 1);
+        factor[0] = factor[1] = count;
+        BEFORE
+    }
+    if (!__syncthreads_and(alive[m])) return;
+    if (!fours) {
+        for (int n = begin + threadIdx.x; n < last; n += THREADS)
             change(gradient[n], rate, factor, parameter[n], first[n], second[n]);
         return;
     }
-    // Four neighbours at a time, and two such places: enough on their way to keep the memory busy.
-    for (int n = chunk * CHUNK + 4 * threadIdx.x; n < last; n += 8 * THREADS) {
-        Four p[2], g[2], a[2], b[2];
 #pragma unroll
-        for (int s = 0; s < 2; ++s) {
-            const int at = n + 4 * THREADS * s;
-            if (at >= last) continue;
-            p[s] = *(const Four*)(parameter + at);
-            g[s] = *(const Four*)(gradient + at);
-            a[s] = *(const Four*)(first + at);
-            if (MOMENTS > 1) b[s] = *(const Four*)(second + at);
-        }
+    for (int s = 0; s < PLACES; ++s) {
+        const int at = begin + 4 * (threadIdx.x + THREADS * s);
+        if (at >= last) continue;
 #pragma unroll
-        for (int s = 0; s < 2; ++s) {
-            const int at = n + 4 * THREADS * s;
-            if (at >= last) continue;
-#pragma unroll
-            for (int v = 0; v < 4; ++v) change(g[s].v[v], rate, factor, p[s].v[v], a[s].v[v], b[s].v[v]);
-            *(Four*)(parameter + at) = p[s];
-            *(Four*)(first + at) = a[s];
-            if (MOMENTS > 1) *(Four*)(second + at) = b[s];
-        }
+        for (int v = 0; v < 4; ++v) change(g[s].v[v], rate, factor, p[s].v[v], a[s].v[v], b[s].v[v]);
+        *(Four*)(parameter + at) = p[s];
+        *(Four*)(first + at) = a[s];
+        if (MOMENTS > 1) *(Four*)(second + at) = b[s];
     }
 }
 
-// Which runs take this update: those not ended, whose loss and gradients are finite. A run that is not one of them any more
-// is noted, with the reason; the loss of one that is counts towards its mean. One block of threads a run.
-extern "C" __global__ void judge(const float* nll, const float* weights, const int* bad, const long long* last,
-                                 const long long* done, long long* stopped, long long* reason, double* loss_sum,
-                                 long long* loss_count, bool* alive, int K, int B) {
+// Each run's loss, and what its weights add up to. One block of threads a run.
+extern "C" __global__ void weigh(const float* nll, const float* weights, double* losses, int K, int B) {
     __shared__ double sums[THREADS][2];
     const int m = blockIdx.x, thread = threadIdx.x;
     double loss = 0.0, weight = 0.0;
@@ -102,21 +97,17 @@ extern "C" __global__ void judge(const float* nll, const float* weights, const i
             for (int s = 0; s < 2; ++s) sums[thread][s] += sums[thread + half][s];
     }
     if (thread) return;
-    const float found = (float)(sums[0][0] / B);
-    const bool going = stopped[m] == 0 && last[m] > *done;
-    const int wrong = !isfinite(found) ? 1 : bad[m] ? 2 : 0;
-    if (going && wrong) {
-        stopped[m] = *done + 1;
-        reason[m] = wrong;
-    }
-    alive[m] = going && !wrong;
-    if (alive[m]) {
-        loss_sum[m] += found / sums[0][1];
-        loss_count[m] += 1;
-    }
+    losses[2 * m] = (float)(sums[0][0] / B);
+    losses[2 * m + 1] = sums[0][1];
 }
 
-extern "C" __global__ void finite(const __grid_constant__ Tensors all, int* bad) {
+// Which runs take this update: those not ended, whose loss and gradients are finite. A run that is not one of them any more
+// is noted, with the reason; the loss of one that is counts towards its mean. Every block looks at a chunk of gradients, and
+// of the `expected` ones of a run the last to have looked judges. `seen` is 0 before and after: above 32 bits it counts
+// chunks that are not finite, below them all.
+extern "C" __global__ void judge(const __grid_constant__ Tensors all, unsigned long long* seen, int expected,
+                                 const double* losses, const long long* last_batch, const long long* done,
+                                 long long* stopped, long long* reason, double* loss_sum, long long* loss_count, bool* alive) {
     int chunk = blockIdx.x;
     const int tensor = find(all, chunk), size = all.size[tensor], m = blockIdx.y, last = min(size, (chunk + 1) * CHUNK);
     const float* const gradient = all.gradient[tensor] + (size_t)m * size;
@@ -125,7 +116,7 @@ extern "C" __global__ void finite(const __grid_constant__ Tensors all, int* bad)
         for (int n = chunk * CHUNK + threadIdx.x; n < last; n += THREADS) found |= !isfinite(gradient[n]);
     } else {
 #pragma unroll
-        for (int s = 0; s < CHUNK / (4 * THREADS); ++s) {
+        for (int s = 0; s < PLACES; ++s) {
             const int n = chunk * CHUNK + 4 * (s * THREADS + threadIdx.x);
             if (n >= last) continue;
             const Four g = *(const Four*)(gradient + n);
@@ -133,5 +124,21 @@ extern "C" __global__ void finite(const __grid_constant__ Tensors all, int* bad)
             for (int v = 0; v < 4; ++v) found |= !isfinite(g.v[v]);
         }
     }
-    if (__syncthreads_or(found) && threadIdx.x == 0) atomicOr(bad + m, 1);
+    found = __syncthreads_or(found);
+    if (threadIdx.x) return;
+    const unsigned long long before = atomicAdd(seen + m, 1ull + ((unsigned long long)found << 32));
+    if ((unsigned)before + 1 < (unsigned)expected) return;
+    seen[m] = 0;
+    const float loss = (float)losses[2 * m];
+    const bool going = stopped[m] == 0 && last_batch[m] > *done;
+    const int wrong = !isfinite(loss) ? 1 : found || before >> 32 ? 2 : 0;
+    if (going && wrong) {
+        stopped[m] = *done + 1;
+        reason[m] = wrong;
+    }
+    alive[m] = going && !wrong;
+    if (alive[m]) {
+        loss_sum[m] += loss / losses[2 * m + 1];
+        loss_count[m] += 1;
+    }
 }
