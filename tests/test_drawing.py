@@ -126,15 +126,15 @@ def test_whether_a_stream_ends_is_asked_after_its_token_was_handed_out() -> None
     assert seen == ["handed out", "asked"] * 3
 
 
-def test_a_text_begins_with_few_steps_and_ends_without_a_step_too_many() -> None:
-    length = 3 * drawing.MOST
-    stream = Stream(np.array([1, 2, 3]), length, Decoding(), 3)
+def test_a_text_begins_with_few_steps_and_ends_without_a_step_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "MOST", 64)
+    stream = Stream(np.array([1, 2, 3]), 200, Decoding(), 3)
     drawer = HostDrawer("progressive")
-    assert len(list(draw_ahead(drawer, [stream], K2, "progressive", 1))) == length
+    assert len(list(draw_ahead(drawer, [stream], K2, "progressive", 1))) == 200
     steps = [steps for steps, _ in drawer.calls]
     assert steps[0] == drawing.FIRST
     assert max(steps) == drawing.MOST
-    assert sum(steps) == length + 2, "two steps read all of the prompt but its last token"
+    assert sum(steps) == 202, "two steps read all of the prompt but its last token"
 
 
 def test_many_streams_are_asked_for_few_steps_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ PAIR, MOST_GROUPS = 2, 4  # tiles, and groups, that are multiplied together
 MOST_TILES = 32  # of a crew: each is looked after by a lane
 SCRATCH = 256 * 16  # bytes of shared memory that each warp of the head, or of a layer that runs on, has for itself
 FOR_ONE, FOR_THE_HEAD = 7, 8  # groups, of a layer that runs on and of the head, that a block may read from memory
-# Roughly, cycles that a block takes: for a tile of windows with a group and a part of 32 terms; for what comes with each
-# pair of tiles of a crew, and for a warp to be the cell. For a part of a group of the head, times four, since every token
-# waits for it; of a layer that runs on, a little, since that is done long before the token comes that it is for.
+# Roughly, cycles that a block takes: for a tile of windows with a group and a part of 32 terms; for what comes with
+# each pair of tiles of a crew, and for a warp to be the cell. For a part of a group of the head, times four, since
+# every token waits for it; of a layer that runs on, a little, since that is done long before the token that it is for.
 OF_A_TILE, OF_A_PAIR, OF_A_CELL, OF_THE_HEAD, OF_RUNNING_ON = 13, 600, 250, 80, 5
 OF_A_ROUND = 800  # of the head, for which two warps a group are at work
 WITHOUT_A_TABLE = 2000  # and to find in the GPU's memory what a symbol means

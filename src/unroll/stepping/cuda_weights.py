@@ -47,8 +47,8 @@ class Place:
     groups: int = 0
     parts: int = 0
     resident: int = -1
-    # Of one stream alone: the blocks that do nothing else, and the groups of each; or of windows, the groups of each and
-    # the tiles of each of its crews.
+    # Of one stream alone: the blocks that do nothing else, and the groups of each; or of windows, the groups of each
+    # and the tiles of each of its crews.
     block: int = 0
     blocks: int = 0
     each: int = 0
