@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -306,6 +308,27 @@ def test_training_that_nobody_reads_on_is_saved_before_it_ends(tmp_path: Path) -
         pass
     process.stderr.close()
     assert abs(process.wait(timeout=30)) in (signal.SIGTERM, 128 + signal.SIGTERM)
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["batch"] > 0) == ("interrupted", True)
+    assert list((run / "checkpoints").iterdir())
+
+
+def test_training_in_a_terminal_that_is_closed_is_saved_before_it_ends(tmp_path: Path) -> None:
+    tiny_run(tmp_path)
+    run = tmp_path / "left"
+    command = [sys.executable, "-m", "unroll", "train", tmp_path / "corpus.txt", "--batches", 100000, "--out", run]
+    in_front = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    in_front += "os.execv(sys.argv[1], sys.argv[1:])"
+    terminal, screen = pty.openpty()
+    wrapped = [sys.executable, "-c", in_front, *map(str, command), *map(str, TINY)]
+    process = subprocess.Popen(wrapped, stdin=screen, stdout=screen, stderr=screen)
+    os.close(screen)
+    shown = b""
+    while b"batch" not in shown:
+        shown += os.read(terminal, 4096)
+    time.sleep(0.5)
+    os.close(terminal)
+    process.wait(timeout=30)
     status = json.loads((run / "status.json").read_text())
     assert (status["state"], status["batch"] > 0) == ("interrupted", True)
     assert list((run / "checkpoints").iterdir())

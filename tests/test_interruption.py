@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM save first; two processes cannot train one folder; saving costs under 2 %."""
+"""Ctrl-C, SIGTERM and a closing terminal save first; two processes cannot train one folder; saving costs under 2 %."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from killing import Job, results, run, uninterrupted
 from unroll import bookkeeping
 from unroll.learner import Learner
 from unroll.run import RunFolder
+from unroll.signals import Watch
 from unroll.training import train_fleet
 
 PROCEDURE = "conditional"
@@ -26,7 +27,7 @@ def status(folder: Path, procedure: str = PROCEDURE) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("procedure", [PROCEDURE, "fleet of three"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_in_the_midst_of_a_step_saves_and_the_run_goes_on_exactly(
     number: int, code: int, procedure: str, tmp_path: Path
 ) -> None:
@@ -37,6 +38,17 @@ def test_a_signal_in_the_midst_of_a_step_saves_and_the_run_goes_on_exactly(
     resumed = run(Job(procedure, str(tmp_path), resume=True))
     assert (resumed.start, resumed.code) == (17, 0)
     assert results(tmp_path, procedure) == uninterrupted(procedure)
+
+
+def test_a_hangup_that_the_program_was_told_to_ignore_is_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with Watch() as watch:
+            signal.raise_signal(signal.SIGHUP)
+            watch.check()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_control_c_quits_at_once_and_the_last_checkpoint_stands(tmp_path: Path) -> None:

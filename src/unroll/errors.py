@@ -7,7 +7,7 @@
     │   ├── SymbolError          a symbol that the vocabulary does not hold
     │   └── RunError             a run folder that is missing something, damaged or another's
     ├── SaveError                the disk refused; what was saved before is intact
-    └── Interrupted              Ctrl-C or SIGTERM, after everything was saved
+    └── Interrupted              Ctrl-C, SIGTERM or a closed terminal, after everything was saved
 
 A message says what is wrong, what was got, and what would do. Problems of one input are gathered and told at once.
 """
@@ -55,7 +55,7 @@ class SaveError(UnrollError):
 
 
 class Interrupted(UnrollError):
-    """Ctrl-C or SIGTERM, after everything was saved."""
+    """Ctrl-C, SIGTERM or a closed terminal, after everything was saved."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"Interrupted by signal {signal_number}.")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question that the loop asks between two steps, so that everything can be saved first."""
+"""Ctrl-C, SIGTERM and a closing terminal as a question that the loop asks between two steps, so as to save first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import signal
 import threading
 from types import FrameType
 from typing import Any
+
+# The last is what a terminal sends when its window is closed, or its connection lost; not every system has it.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 class Pressed(Exception):
@@ -26,8 +29,9 @@ class Watch:
     def __enter__(self) -> Watch:
         # Only a program's main thread may set handlers; elsewhere signals belong to somebody else.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+            for number in SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` asks for
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,8 +17,8 @@ def say(message: str) -> None:
     """A line for the person, out of the way of what a program reads."""
     try:
         typer.echo(message, err=True)
-    except BrokenPipeError:
-        # `2>&1 | head` has seen enough: end as by SIGTERM, which saves what is being trained.
+    except OSError:
+        # `2>&1 | head` has seen enough, or the terminal is gone: end as by SIGTERM, which saves what is being trained.
         signal.raise_signal(signal.SIGTERM)
 
 
