@@ -120,6 +120,14 @@ def test_utf_16_is_named_and_read_when_asked_for(tmp_path: Path, encoding: str) 
     assert corpus.encoding == "utf-16"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_files_of_a_folder_may_each_have_a_mark_and_an_order_of_bytes(tmp_path: Path, encoding: str) -> None:
+    for name, order in (("a", "le"), ("b", "be"), ("c", "le")):
+        written(tmp_path, f"\ufeffnaïve {name} ".encode(f"{encoding}-{order}"), f"{name}.txt")
+    corpus = Corpus.open(str(tmp_path), encoding=encoding)
+    assert corpus.vocabulary.decode(corpus.ids) == "naïve a naïve b naïve c "
+
+
 def test_utf_16_without_its_mark_is_refused_for_a_file_and_skipped_in_a_folder(tmp_path: Path) -> None:
     source = written(tmp_path, "naïve".encode("utf-16-le"))
     words = refused(source, encoding="utf-16")

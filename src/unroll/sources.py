@@ -7,6 +7,7 @@ import fnmatch
 import hashlib
 import json
 import os
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,11 @@ from unroll.errors import CorpusError, counted, did_you_mean
 PIECE = 1 << 22  # bytes read at a time
 WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
 _ABOVE_ASCII = bytes(range(128, 256))
+# Encodings whose files each tell the order of their bytes.
+_ORDERS = {
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+}
 
 
 @dataclass(frozen=True)
@@ -110,15 +116,30 @@ def _files(where: str, title: str, paths: Sequence[Path], choice: Choice, single
     facts = [[str(p.resolve()), s.st_size, s.st_mtime_ns, s.st_ino] for p, s in zip(paths, stats, strict=True)]
     fingerprint = hashlib.sha256(json.dumps([facts, choice.ascii]).encode("utf-8", "surrogatepass")).hexdigest()
 
+    marks = _ORDERS.get(codecs.lookup(choice.encoding).name, ())
+
     def pieces() -> Iterator[bytes]:
+        order = b""  # the first file's mark, which stays: all that follows is read in the order of bytes that it tells
         for path in paths:
+            mark = b""
             for place, piece in enumerate(_read(path)):
                 # The mark at the start of a file is no text; that of a single file is told as well.
                 if place == 0 and not single:
                     piece = piece.removeprefix(codecs.BOM_UTF8)
-                yield chosen_bytes(piece, choice)
+                    mark = next((mark for mark in marks if piece.startswith(mark)), b"")
+                    piece = piece.removeprefix(mark) if order else piece
+                    order = order or mark
+                yield chosen_bytes(piece if mark in (b"", order) else _swapped(piece, len(mark)), choice)
 
     return Source(where, title, sum(s.st_size for s in stats), pieces, fingerprint, single=single)
+
+
+def _swapped(piece: bytes, width: int) -> bytes:
+    """Numbers of so many bytes, in the other order."""
+    whole = len(piece) // width * width
+    numbers = array("H" if width == 2 else "I", piece[:whole])
+    numbers.byteswap()
+    return numbers.tobytes() + piece[whole:]
 
 
 def chosen_bytes(piece: bytes, choice: Choice) -> bytes:
