@@ -76,6 +76,12 @@ def test_stop_strings_may_be_written_with_backslashes(run: Path, tmp_path: Path)
     assert len(found["tokens"]) < 50
 
 
+def test_a_stop_that_the_run_cannot_write_is_told(run: Path) -> None:
+    told = unroll("sample", run, "--prompt", "abc", "--length", 5, "--stop", "ab", "--stop", "aXY").err
+    assert "the stop 'aXY' ends no text: this run never writes 'X'." in told
+    assert told.count("ends no text") == 1
+
+
 @pytest.mark.parametrize("procedure", ["windowed", "progressive"])
 def test_beams_search_and_do_not_draw(run: Path, procedure: str) -> None:
     arguments = (run, "--prompt", "abc", "--length", 12, "--beams", 4, "--sample", procedure)

@@ -78,6 +78,7 @@ def sample(
     )
     requested(loaded, settings, problems + unread)
     _tell(loaded, sample, side_by_side)
+    _tell_of_stops(loaded, settings.stops)
     end_with_the_reader()
     if side_by_side:
         columns.show(loaded, settings, json)
@@ -191,6 +192,15 @@ def _tell(run: Run, sample: str | None, side_by_side: bool) -> None:
     own = run.experiment.scheme.sample
     if sample is not None and sample != own and not side_by_side:
         warn(f"sampled {sample}; this run's scheme is sampled {own}.")
+
+
+def _tell_of_stops(run: Run, stops: tuple[str, ...]) -> None:
+    """A string that a run on characters cannot write would end nothing, without a word."""
+    if run.vocabulary.kind != "chars":
+        return
+    for stop in stops:
+        if missing := [symbol for symbol in dict.fromkeys(stop) if symbol not in run.vocabulary.symbols]:
+            warn(f"the stop {stop!r} ends no text: this run never writes {missing[0]!r}.")
 
 
 def _is_music(path: Path) -> bool:
