@@ -212,6 +212,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
 
 
 def _live(job: Job, report: Connection) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     torch.set_num_threads(1)
     begin = Bookkeeping.evaluate_due
 

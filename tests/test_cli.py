@@ -317,8 +317,8 @@ def test_training_in_a_terminal_that_is_closed_is_saved_before_it_ends(tmp_path:
     tiny_run(tmp_path)
     run = tmp_path / "left"
     command = [sys.executable, "-m", "unroll", "train", tmp_path / "corpus.txt", "--batches", 100000, "--out", run]
-    in_front = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    in_front += "os.execv(sys.argv[1], sys.argv[1:])"
+    in_front = "import fcntl, os, signal, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    in_front += "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"  # even under nohup
     terminal, screen = pty.openpty()
     wrapped = [sys.executable, "-c", in_front, *map(str, command), *map(str, TINY)]
     process = subprocess.Popen(wrapped, stdin=screen, stdout=screen, stderr=screen)

@@ -7,8 +7,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-# The last is what a terminal sends when its window is closed, or its connection lost; not every system has it.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+HANGUP = getattr(signal, "SIGHUP", None)  # a terminal's window is closed, or its connection lost
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([HANGUP] if HANGUP else []))
 
 
 class Pressed(Exception):
@@ -30,8 +30,9 @@ class Watch:
         # Only a program's main thread may set handlers; elsewhere signals belong to somebody else.
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` asks for
-                    self._before[number] = signal.signal(number, self._note)
+                if number == HANGUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # as `nohup` asks for
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error: object) -> None:
