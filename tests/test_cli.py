@@ -334,6 +334,12 @@ def test_training_in_a_terminal_that_is_closed_is_saved_before_it_ends(tmp_path:
     assert list((run / "checkpoints").iterdir())
 
 
+def test_a_last_word_that_cannot_be_said_changes_no_exit_code() -> None:
+    command = [sys.executable, "-m", "unroll", "eval", "no-such-run"]
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command, stderr=full, check=False).returncode == unroll(*command[3:]).code
+
+
 def test_notes_have_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     from unroll.cli import screen
 

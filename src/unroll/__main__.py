@@ -62,7 +62,7 @@ def _quit() -> None:
 
 
 def _say(message: str) -> None:
-    with suppress(BrokenPipeError):
+    with suppress(OSError):  # nobody reads on, or the terminal is gone
         print(f"unroll: {message}", file=sys.stderr, flush=True)
 
 
