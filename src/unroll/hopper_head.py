@@ -18,7 +18,10 @@ from torch.autograd.function import once_differentiable
 from unroll import beside, cuda, cuda_dropout, precisions
 from unroll.cuda_dropout import OUT, Dropout
 
-SOURCES = (cuda_dropout.SOURCE, *(Path(__file__).with_name(f"hopper_{name}.cu") for name in ("products", "head")))
+SOURCES = (
+    cuda_dropout.SOURCE,
+    *(Path(__file__).with_name(f"hopper_{name}.cu") for name in ("gates", "products", "head")),
+)
 GROUP = 32  # columns that are renumbered together
 ROWS = 64  # of a warpgroup
 MOST_UNITS, MOST_SYMBOLS = 512, 128  # whose sums and factors a thread's registers hold

@@ -1,5 +1,5 @@
-// What a Hopper kernel of the head is made of: waiting for copies, and products of 64 rows in registers with weights in
-// shared memory. `persistent.cu` has its own, which exchange between blocks.
+// What a Hopper kernel of the head is made of: products of 64 rows in registers with weights in shared memory. Follows
+// hopper_gates.cu.
 
 struct __align__(16) Quad { u32 w[4]; };
 struct __align__(16) Four { float v[4]; };
@@ -21,35 +21,6 @@ __device__ __forceinline__ void store_if(bool wanted, void* to, const Quad& q) {
     asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %0, 0;\n@wanted st.global.v4.b32 [%1], {%2,%3,%4,%5};\n}"
                  :: "r"((int)wanted), "l"(to), "r"(q.w[0]), "r"(q.w[1]), "r"(q.w[2]), "r"(q.w[3]) : "memory");
 }
-__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-
-// --- waiting -------------------------------------------------------------------------------------------------------------
-
-__device__ __forceinline__ void gate_init(u32 gate, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(gate), "r"(count) : "memory");
-}
-__device__ __forceinline__ void gate_wait(u32 gate, u32 parity) {
-    asm volatile(
-        "{\n.reg .pred done;\n"
-        "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n}" :: "r"(gate), "r"(parity) : "memory");
-}
-// To ask takes a while: done early, the answer is there when it is needed. What it says no to is waited for.
-__device__ __forceinline__ u32 gate_open(u32 gate, u32 parity) {
-    u32 open;
-    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
-                 : "=r"(open) : "r"(gate), "r"(parity) : "memory");
-    return open;
-}
-__device__ __forceinline__ void gate_arrive(u32 gate) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(gate) : "memory");
-}
-__device__ __forceinline__ void fetch(u32 to, const void* from, u32 bytes, u32 gate) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(gate), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :: "r"(to), "l"(from), "r"(bytes), "r"(gate) : "memory");
-}
-
 // --- matrix products: 64 rows a warpgroup, from registers; weights from shared memory --------------------------------------
 
 __device__ __forceinline__ u32 operand(u32 shared, int columns) {
@@ -57,14 +28,6 @@ __device__ __forceinline__ u32 operand(u32 shared, int columns) {
     // The lower half of a descriptor. The upper one is always 8, and is written into the instruction: fewer registers to move.
     return (shared >> 4 & 0x3fff) | (u32)columns << 16;
 }
-__device__ __forceinline__ void product_begins() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void product_issued() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int COUNT> __device__ __forceinline__ void product_done(float (&d)[COUNT]) {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-    for (int v = 0; v < COUNT; ++v) asm volatile("" : "+f"(d[v]));
-}
-
 // An instruction has up to 256 columns; 128 of them are as fast, and more are several instructions.
 template <int N> __device__ __forceinline__ void multiply(float* d, const u32 (&a)[4], u32 b, int add) {
     multiply<128>(d, a, b, add);

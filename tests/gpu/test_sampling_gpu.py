@@ -160,6 +160,27 @@ def test_many_windows_of_a_stream_draw_alone_what_they_draw_in_a_batch(
         assert texts(model, [stream], "windowed") == [together[n]]
 
 
+@pytest.mark.parametrize(
+    ("k2", "layers", "hidden", "symbols"),
+    [(17, 1, 20, 11), (37, 3, 96, 11), (100, 1, 512, 11), (100, 2, 512, 120), (250, 2, 128, 11), (250, 1, 600, 85)],
+)
+def test_a_streams_windows_may_change_between_alone_and_in_a_batch_and_stay_what_they_are(
+    k2: int, layers: int, hidden: int, symbols: int
+) -> None:
+    model = models(layers=layers, hidden=hidden, symbols=symbols, scale=0.1)[0]
+    alone, batch = (cuda.Steps(cuda.Machine(model, k2, rolling=True)) for _ in range(2))
+    alone.begin(1)
+    batch.begin(3)
+    for step, ids_B in enumerate(np.random.default_rng(1).integers(symbols, size=(k2 + 40, 3))):
+        if step == k2 - 20:  # and on, the other way round
+            batch.take([1])
+            alone.take([0, 0, 0])
+            alone, batch = batch, alone
+        alone.read(ids_B[1:2])
+        batch.read(ids_B)
+        assert np.array_equal(alone.logits()[0], batch.logits()[1])
+
+
 @pytest.mark.parametrize("procedure", PROCEDURES)
 def test_streams_that_wait_or_end_early_leave_the_others_as_they_were(
     procedure: str, monkeypatch: pytest.MonkeyPatch

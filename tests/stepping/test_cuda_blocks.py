@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll.stepping.cuda_blocks import CREWS, FOR_ONE, FOR_THE_HEAD, MOST_TILES, SCRATCH, WARPS, apart
+from unroll.stepping.cuda_blocks import (
+    EARLY,
+    FOR_ONE,
+    FOR_THE_HEAD,
+    GROUPS,
+    MOST_AT_ONCE,
+    MOST_SLOTS,
+    MOST_TILES,
+    SCRATCH,
+    WARPS,
+    apart,
+)
 from unroll.stepping.cuda_weights import TILE, Place
 
 H200, ROOM, SYMBOLS = 132, 228_000, 85  # multiprocessors, and bytes of a block's shared memory
@@ -21,16 +32,15 @@ def products(hidden: int, layers: int, dense: int = 1024, symbols: int = 96) -> 
     return [*places, Place(0, 0, groups=dense // 16, parts=parts), Place(0, 0, groups=symbols // 16, parts=dense // 32)]
 
 
-def crews(place: Place, tiles: int) -> list[tuple[range, range]]:
-    """The groups and the tiles of each, by the kernel's rule."""
-    across = -(-place.groups // place.together)
-    count = CREWS * (place.blocks // across)
+def parts(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]:
+    """The half of the terms, the first group and the tiles of each block, by the kernel's rule."""
+    across, pair = place.groups // GROUPS, 2 if upper else 1
+    shares = place.blocks // (across * pair)
     found = []
     for number in range(place.blocks):
-        first = number % across * place.together
-        for share in range(number // across * CREWS, (number // across + 1) * CREWS):
-            own = range(share * tiles // count, (share + 1) * tiles // count)
-            found.append((range(first, min(first + place.together, place.groups)), own))
+        share = number // (pair * across)
+        own = range(share * tiles // shares, (share + 1) * tiles // shares)
+        found.append((number % pair, number // pair % across * GROUPS, own))
     return found
 
 
@@ -61,11 +71,17 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
                 assert place.each <= (FOR_ONE if n < layers else FOR_THE_HEAD)
             continue
         tiles = -(-windows // TILE)
-        shared_out = crews(place, tiles)
-        done = Counter((group, tile) for groups, own in shared_out for group in groups for tile in own)
-        assert done == {(group, tile): 1 for group in range(place.groups) for tile in range(tiles)}
-        assert max(len(own) for _, own in shared_out) == place.tiles <= MOST_TILES
-        assert place.together * place.floats * 4 < place.shared <= room
+        done = Counter((half, group, tile) for half, group, own in parts(place, n > 0, tiles) for tile in own)
+        halves, groups = range(2 if n else 1), range(0, place.groups, GROUPS)
+        assert done == {(half, group, tile): 1 for half in halves for group in groups for tile in range(tiles)}
+        own_tiles = [len(own) for _, _, own in parts(place, n > 0, tiles)]
+        assert min(own_tiles) > 0
+        assert max(own_tiles) == place.tiles <= MOST_TILES
+        assert place.block % 2 == 0, "pairs are of two neighbours, the first of them even"
+        assert 1 <= place.at_once <= min(place.tiles, MOST_AT_ONCE)
+        assert place.room >= max(place.at_once, min(EARLY, place.tiles) if n else 0)
+        assert 2 <= place.slots <= MOST_SLOTS
+        assert GROUPS * place.floats * 4 // len(halves) + place.slots * place.room * 512 < place.shared <= room
         assert place.resident == 0
     assert end <= blocks
 
@@ -80,13 +96,16 @@ def test_the_papers_models_fit_an_h200_with_all_their_weights_and_symbols_on_chi
     assert placed is not None
     assert all(place.resident == 0 for place in placed)
     if windows:
-        assert all(place.table >= 0 for place in placed[:layers])
+        assert placed[0].table >= 0
 
 
-def test_the_papers_windows_leave_no_crew_more_than_two_pairs_of_tiles_and_the_head_is_spread() -> None:
+def test_the_papers_windows_are_multiplied_all_at_once_and_the_head_is_spread() -> None:
     layer, dense, out = apart(products(512, 1), H200, ROOM, 100, SYMBOLS)
-    assert layer.tiles <= 4
-    assert max(dense.each, 2 * out.each) <= 4
+    assert layer.at_once == layer.tiles <= 7
+    assert max(dense.each, 2 * out.each) <= 2
+    first, upper, dense, out = apart(products(512, 2), H200, ROOM, 100, SYMBOLS)
+    assert first.at_once == upper.at_once + EARLY == 13
+    assert max(dense.each, 2 * out.each) <= 3
 
 
 def test_the_head_of_a_gpu_with_little_shared_memory_is_read_from_its_memory() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,10 +26,12 @@ from unroll.stepping.cuda_weights import (
     Weights,
     can_be_halves,
     halves,
+    matrices_of_tiles,
     pack,
     pack_halves,
     rows_of_tiles,
     tiles_of_halves,
+    tiles_of_matrices,
     tiles_of_rows,
 )
 
@@ -176,7 +178,7 @@ def test_what_is_kept_in_a_block_fits_and_does_not_overlap(room: int, blocks: in
     places, used = weights.resident(blocks, room)
     assert used <= room
     kept = sorted((p.resident, p.resident + -(-p.groups // blocks) * p.floats) for p in places if p.resident >= 0)
-    assert all(end <= start for (_, end), (start, _) in pairwise(kept))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(kept))
     assert used == 4 * max((end for _, end in kept), default=0)
     assert all(p.weights % 4 == p.bias % 4 == 0 for p in places), "lanes read 16 bytes at a time"
     if room == 10**9:
@@ -193,7 +195,7 @@ def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
 
 
 def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
-    code = "".join(piece.read_text() for piece in cuda.PIECES)
+    code = "".join(piece.read_text() for piece in cuda.ON_HOPPER)
     assert cuda.ROW.itemsize == 64
     assert ctypes.sizeof(cuda._Arguments) == 15 * 8 + 8 + 13 * 4 + 4 + 4 + 4, "and 4 to a multiple of 8"
     assert f"#define WARPS {cuda.WARPS}\n" in code
@@ -201,7 +203,14 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
     assert f"#define MOST_LAYERS {cuda.MOST_LAYERS}\n" in code
     assert f"#define RNN {cuda.RNN}\n" in code
     assert f"#define SCRATCH {cuda_blocks.SCRATCH // 16} " in code
-    assert f"#define SLICES {cuda_blocks.SLICES}\n" in code
+    assert f"#define GROUPS {cuda_blocks.GROUPS} " in code
+    assert f"#define MOST_TILES {cuda_blocks.MOST_TILES} " in code
+    assert f"#define MOST_SLOTS {cuda_blocks.MOST_SLOTS} " in code
+    assert f"#define EARLY {cuda_blocks.EARLY} " in code
+    assert f"else product<{cuda_blocks.MOST_AT_ONCE}>(" in code
+    bringers = re.search(r"#define BRINGERS (\d+)\n#define WINDOWS_WARPS \(2 \* GROUPS \+ BRINGERS \+ 1\)", code)
+    assert bringers
+    assert 2 * cuda_blocks.GROUPS + int(bringers[1]) + 1 == cuda.WINDOWS_WARPS >= cuda.ALONE_WARPS
     assert f"#define LOW {LOW}f " in code
     assert f"#define COPIES {cuda.COPIES} " in code
     assert f"#define HELD {cuda.MOST_HELD // 32} " in code
@@ -218,3 +227,20 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
 @every_cell
 def test_every_cell_has_an_arrangement(cell: str, peepholes: str) -> None:
     assert type(cells.load(cell, peepholes)) in cuda.FROM_X
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 3))
+def test_a_matrix_of_hopper_has_of_eight_rows_the_terms_that_lanes_bring_of_a_chunk(
+    tiles: int, chunks: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    rows = torch.randn(tiles * 8, chunks * 16)
+    packed = tiles_of_halves(rows)
+    matrices = matrices_of_tiles(packed)
+    assert torch.equal(tiles_of_matrices(matrices), packed)
+    words = matrices.view(torch.float16).unflatten(-1, (4, 2))  # chunk, tile, high and low by 2, row, t, two terms
+    for half, values in enumerate(halves(rows)):
+        for chunk, tile, pair in itertools.product(range(chunks), range(tiles), range(2)):
+            found = words[chunk, tile, 2 * half + pair].flatten(1)  # as put_in_matrices writes it
+            terms = [16 * chunk + 4 * t + 2 * pair + n for t in range(4) for n in range(2)]
+            assert torch.equal(found, values[8 * tile : 8 * tile + 8, terms])

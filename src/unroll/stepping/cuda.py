@@ -23,7 +23,7 @@ from unroll.head import LEAK
 from unroll.kernels import _cuda
 from unroll.model import Model
 from unroll.stepping import Array, Drawer, Ids, Seat, Stepper
-from unroll.stepping.cuda_blocks import SCRATCH, SLICES, apart
+from unroll.stepping.cuda_blocks import SCRATCH, apart
 from unroll.stepping.cuda_weights import (
     CHUNK,
     FROM_X,
@@ -31,15 +31,19 @@ from unroll.stepping.cuda_weights import (
     Place,
     Weights,
     can_be_halves,
+    matrices_of_tiles,
     rows_of_tiles,
+    tiles_of_matrices,
     tiles_of_rows,
 )
 from unroll.stepping.last_tokens import LastTokens
 
-_NAMES = ("products", "steps", "halves", "choice", "many", "messages", "one", "windows")
+_NAMES = ("products", "steps", "halves", "choice", "many", "messages", "one")
 PIECES = [Path(__file__).with_name(f"cuda_{name}.cu") for name in _NAMES]
 SOURCES = (Path(kernels.__file__).with_name("pointwise.cu"), *PIECES)
-WARPS, ALONE_WARPS, MOST_LAYERS, RNN = 16, 8, 16, 4  # as in cuda_products.cu and cuda_messages.cu
+ON_HOPPER = (*SOURCES, Path(cuda.__file__).with_name("hopper_gates.cu"), Path(__file__).with_name("cuda_windows.cu"))
+# As in cuda_products.cu, cuda_messages.cu and cuda_windows.cu.
+WARPS, ALONE_WARPS, WINDOWS_WARPS, MOST_LAYERS, RNN = 16, 8, 11, 16, 4
 OWN_SHARED = 4 * 1024  # bytes of a block's shared memory that are neither weights nor its warps' own
 MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
 FEW_WINDOWS, COPIES, TOLD, SPREAD = 16, 8, 64, 32  # `windows` does more, eight at a time
@@ -106,9 +110,10 @@ class _Arguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Task:
-    """A kernel, its warps in a block, where it finds its products; bytes of weights that a block keeps, and in all."""
+    """A kernel, its blocks and their warps, where it finds its products; bytes of weights a block keeps, and in all."""
 
     kernel: str
+    blocks: int
     warps: int
     places: Tensor
     kept: int
@@ -161,44 +166,46 @@ class Machine:
             self._arrived = torch.zeros(self._blocks, dtype=torch.int32, device=self.device)
             known = _cuda.number(model.cell)
             defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
-            self._code = cuda.Module.load(SOURCES, defines)
+            self._hopper = torch.cuda.get_device_capability(self.device)[0] == 9
+            self._code = cuda.Module.load(ON_HOPPER if self._hopper else SOURCES, defines)
             w, layers = self.weights, model.experiments[0].layers
             length = COPIES * (2 * layers * w.H + w.D + 2 * w.padded_V + TOLD)
             self._line = torch.zeros(length, dtype=torch.int64, device=self.device)
-            self._reached = torch.zeros(
-                layers, -(-windows // TILE), SLICES, SPREAD, dtype=torch.int32, device=self.device
-            )
+            self._reached = torch.zeros(layers, -(-windows // TILE), SPREAD, dtype=torch.int32, device=self.device)
         self.windows, self._rolling = windows, rolling
         places, kept = w.resident(self._blocks, self._room - WARPS * SCRATCH)
-        self._many = self._task("generate", WARPS, places, kept, kept + WARPS * SCRATCH)
+        self._many = self._task("generate", self._blocks, WARPS, places, kept, kept + WARPS * SCRATCH)
         self._one = self._alone() or self._many
         self._layers, self._states = layers, len(model.cell.STATES)
         self.now = self.streams = 0
 
-    def _task(self, kernel: str, warps: int, places: Sequence[Place], kept: int, shared: int) -> _Task:
+    def _task(self, kernel: str, blocks: int, warps: int, places: Sequence[Place], kept: int, shared: int) -> _Task:
         offsets = [list(vars(place).values()) for place in places]
-        return _Task(kernel, warps, torch.tensor(offsets, dtype=torch.int64, device=self.device), kept, shared)
+        return _Task(kernel, blocks, warps, torch.tensor(offsets, dtype=torch.int64, device=self.device), kept, shared)
 
     def _alone(self) -> _Task | None:
         """What does one stream faster than what does any number, if it is made for such a model and fits this GPU."""
         w = self.weights
         if max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD or self._rolling != w.in_halves:
             return None
-        if self._rolling and self.windows <= FEW_WINDOWS:
+        if self._rolling and (self.windows <= FEW_WINDOWS or not self._hopper):
             return None
-        placed = apart(w.places, self._blocks, self._room, self.windows if self._rolling else None, w.V)
+        blocks = self._blocks // 2 * 2 if self._rolling else self._blocks  # those of windows come in pairs
+        placed = apart(w.places, blocks, self._room, self.windows if self._rolling else None, w.V)
         if placed is None:
             return None
         kept = max(place.kept for place in placed if place.each)
         shared = max(kept + ALONE_WARPS * SCRATCH, *(place.shared for place in placed))
-        return self._task("windows" if self._rolling else "one", ALONE_WARPS, placed, kept, shared)
+        kernel, warps = ("windows", WINDOWS_WARPS) if self._rolling else ("one", ALONE_WARPS)
+        return self._task(kernel, blocks, warps, placed, kept, shared)
 
     def begin(self, streams: int) -> None:
         """So many streams, of which nothing is known."""
         w, rows = self.weights, streams * self.windows
         self.streams = streams
         shape = (-(-rows // TILE), w.H // CHUNK, TILE, CHUNK) if w.in_halves else (rows, w.H)
-        self._h = torch.zeros(self._layers, 2, *shape, device=self.device)
+        h = torch.zeros(self._layers, 2, *shape, device=self.device)
+        self._h = matrices_of_tiles(h) if self._in_matrices else h
         self._c = torch.zeros(self._layers if self._states > 1 else 0, rows, w.H, device=self.device)
         self._last = torch.zeros(streams, dtype=torch.int32, device=self.device)
         self._top = torch.zeros(streams, w.H, device=self.device)
@@ -209,12 +216,20 @@ class Machine:
         """Stream b goes on from where stream rows[b] stood."""
         chosen = torch.tensor(list(rows), device=self.device)
         windows = (chosen.unsqueeze(1) * self.windows + torch.arange(self.windows, device=self.device)).flatten()
-        h = rows_of_tiles(self._h) if self.weights.in_halves else self._h
-        h = h.index_select(2, windows)
-        self._h, self._c = tiles_of_rows(h) if self.weights.in_halves else h, self._c.index_select(1, windows)
+        h = tiles_of_matrices(self._h) if self._in_matrices else self._h
+        self.streams = len(rows)
+        if self.weights.in_halves:
+            h = tiles_of_rows(rows_of_tiles(h).index_select(2, windows))
+        else:
+            h = h.index_select(2, windows)
+        self._h, self._c = matrices_of_tiles(h) if self._in_matrices else h, self._c.index_select(1, windows)
         by_stream = self._last, self._top, self._dense, self.logits
         self._last, self._top, self._dense, self.logits = (held.index_select(0, chosen) for held in by_stream)
-        self.streams = len(rows)
+
+    @property
+    def _in_matrices(self) -> bool:
+        """Whether h lies as the kernel for the windows of one stream has it."""
+        return self.streams == 1 and self._one.kernel == "windows"
 
     @property
     def most_steps(self) -> int:
@@ -240,7 +255,7 @@ class Machine:
         )  # fmt: skip
         with torch.cuda.device(self.device):
             code = self._code[task.kernel].allow(task.shared)
-            code.launch((self._blocks,), 32 * task.warps, arguments, together=True)
+            code.launch((task.blocks,), 32 * task.warps, arguments, together=True)
         self.now += steps
 
     def send(self, array: NDArray[np.generic]) -> Tensor:

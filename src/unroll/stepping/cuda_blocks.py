@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
-from unroll.stepping.cuda_weights import COLUMNS, FLOAT, TILE, Place, padded
+from unroll.stepping.cuda_weights import CHUNK, COLUMNS, FLOAT, TERMS, TILE, Place
 
-WARPS, SLICES = 8, 4  # of a block, and into which the terms are divided
-CREWS = 2  # of a block's warps, each with tiles of its own
-PAIR, MOST_GROUPS = 2, 4  # tiles, and groups, that are multiplied together
-MOST_TILES = 32  # of a crew: each is looked after by a lane
+WARPS = 8  # of a block that is not of windows
+GROUPS, MOST_TILES = 4, 32  # of columns and of rows, of a block of windows; each tile is looked after by a lane
+MOST_AT_ONCE, FEWEST_SLOTS, MOST_SLOTS = 13, 2, 8  # tiles that it multiplies at a time, and places for what comes
+EARLY = 2  # tiles of an upper layer that come first
 SCRATCH = 256 * 16  # bytes of shared memory that each warp of the head, or of a layer that runs on, has for itself
 FOR_ONE, FOR_THE_HEAD = 7, 8  # groups, of a layer that runs on and of the head, that a block may read from memory
-# Roughly, cycles that a block takes: for a tile of windows with a group and a part of 32 terms; for what comes with
-# each pair of tiles of a crew, and for a warp to be the cell. For a part of a group of the head, times four, since
-# every token waits for it; of a layer that runs on, a little, since that is done long before the token that it is for.
-OF_A_TILE, OF_A_PAIR, OF_A_CELL, OF_THE_HEAD, OF_RUNNING_ON = 13, 600, 250, 80, 5
+# Roughly, cycles that a block of windows takes: for 16 terms in a pass over some tiles, and for each of these; for each
+# time that some come, and until they are there; and to be the cell. For a part of a group of the head, times four,
+# since every token waits for it; of a layer that runs on, a little, since that is done long before its token.
+OF_A_CHUNK, OF_A_TILE, OF_A_STAGE, OF_COMING, OF_A_CELL = 50, 14, 60, 1100, 200
+OF_THE_HEAD, OF_RUNNING_ON = 80, 5
+MEANWHILE = 2  # most of what windows take is over before the head and the choice are, and counts for less
 OF_A_ROUND = 800  # of the head, for which two warps a group are at work
 WITHOUT_A_TABLE = 2000  # and to find in the GPU's memory what a symbol means
 
@@ -81,41 +84,51 @@ def _of_one(place: Place, cycles: Callable[[Place], int], blocks: int, room: int
 
 
 def _of_windows(place: Place, number: int, blocks: int, room: int, tiles: int, symbols: int) -> list[Way]:
-    """Some groups a block, and tiles for each of its crews; what each symbol means is at hand, too, if that fits."""
+    """Four groups a block, and some tiles; what each symbol means is at hand, too, if that fits.
+
+    Above the first layer, two blocks each do half of the terms.
+    """
+    pair = 2 if number else 1
+    chunks, early = place.parts * TERMS // CHUNK // pair, EARLY if number else 0
+    stages = [n for n in (4, 2, 1) if chunks % n == 0]
 
     def every() -> Iterator[Place]:
-        for shares in range(-(-tiles // (CREWS * MOST_TILES)), -(-tiles // CREWS) + 1):
-            for together in range(1, place.groups + 1):
-                across = -(-place.groups // together)
-                way = replace(
-                    place, together=together, tiles=-(-tiles // (CREWS * shares)), blocks=across * shares, resident=0
-                )
-                kept = _kept_of_windows(way)
-                table = 4 * COLUMNS * together * (1 if number else symbols)
+        for shares in range(-(-tiles // MOST_TILES), tiles + 1):
+            most, taken = -(-tiles // shares), place.groups // GROUPS * pair * shares
+            at_most = range(1, min(most, MOST_AT_ONCE) + 1)
+            for at_once, stage, slots in product(at_most, stages, range(FEWEST_SLOTS, MOST_SLOTS + 1)):
+                at_a_time = max(at_once * stage, early)
+                way = replace(place, tiles=most, at_once=at_once, slots=slots, room=at_a_time, blocks=taken, resident=0)
+                kept = _kept_of_windows(way, chunks)
+                table = 0 if number else 4 * GROUPS * 4 * FLOAT * symbols
                 if kept + table <= room:
                     yield replace(way, table=kept // FLOAT, shared=kept + table)
                 elif kept <= room:
                     yield replace(way, shared=kept)
 
+    def of_a_pass(way: Place, tiles: int) -> int:
+        stage = next(n for n in stages if n * tiles <= way.room)
+        at_work = stage * (OF_A_CHUNK + tiles * OF_A_TILE)
+        return OF_COMING + chunks // stage * (OF_A_STAGE + max(at_work, (at_work + OF_COMING) // way.slots))
+
     def cycles(way: Place) -> int:
-        shares = way.blocks // -(-way.groups // way.together)
-        products = -(-tiles // shares) * OF_A_TILE * way.together * way.parts
-        pairs = -(-way.tiles // PAIR) * -(-way.together // MOST_GROUPS) * OF_A_PAIR
-        cells = -(-way.tiles * way.together // SLICES) * OF_A_CELL
-        return products + pairs + cells + WITHOUT_A_TABLE * (way.table < 0)
+        others = max(0, way.tiles - early)
+        passes = -(-others // way.at_once)
+        products = passes * of_a_pass(way, -(-others // passes)) if passes else 0
+        products += of_a_pass(way, min(early, way.tiles)) if early else 0
+        return (products + way.tiles * OF_A_CELL) // MEANWHILE + WITHOUT_A_TABLE * (way.table < 0)
 
     return _worthwhile(every(), cycles, blocks)
 
 
-def _kept_of_windows(place: Place) -> int:
+def _kept_of_windows(place: Place, chunks: int) -> int:
     """Bytes of a block of windows, its table aside, as `Part` in cuda_windows.cu has them.
 
-    Weights, the warps' sums of the crews' tiles, the sums of all that wait for their cell, and what it knows of a unit.
+    Weights, what comes to be multiplied, the sums of all tiles that wait for their cell, and their states.
     """
-    items = CREWS * place.tiles * place.together
-    units = place.together * COLUMNS + padded(place.together + CREWS, 4)
-    sums = (CREWS * PAIR * SLICES * place.together + items) * TILE * COLUMNS
-    return place.together * place.floats * FLOAT + (sums + items * TILE * 4 + units) * FLOAT
+    arriving = place.slots * place.room * TILE * CHUNK * FLOAT
+    waiting = place.tiles * GROUPS * TILE * (COLUMNS + 4) * FLOAT
+    return GROUPS * COLUMNS * chunks * CHUNK * FLOAT + arriving + waiting
 
 
 def _worthwhile(ways: Iterator[Place], cycles: Callable[[Place], int], blocks: int) -> list[Way]:

@@ -5,15 +5,13 @@
 // products of halves three count, each of them exact, and are added up in float32: high·high in one sum; high·low and low·high,
 // which weigh 1 / 2048, in another. What is left out is as small as what float32 rounds away.
 //
-// These sums have an order of their own, too, again whatever the number of rows and wherever a row stands. The terms, in chunks
-// of 16, are divided into four slices: of the first layer's h a quarter each; above it, half of h each for two, and of what
-// is below for the other two. Each adds up its chunks from the first to the last, and their four sums are added in their order.
+// These sums have an order of their own, too, again whatever the number of rows and wherever a row stands: all chunks of 16 terms of a
+// layer's own h, from the first to the last; then those of what is below, whose sum is added to the first.
 //
 // A unit of the matrices is 16 columns by 8 rows by 16 terms. Lane 4·g + t brings of every chunk the terms 4·t … 4·t + 3: of
 // weights the columns g and g + 8, of h row g: 512 bytes side by side. `cuda_weights.py` tells how they lie. It ends with those two columns of rows 2·t and
 // 2·t + 1, which are two gates of a unit; the other two are in the lane whose g is odd where this one's is even.
 
-#define SLICES 4
 #define LOW 2048.0f  // what low is times
 
 __device__ __forceinline__ u32 split(float x) {
@@ -46,20 +44,6 @@ __device__ __forceinline__ void put(float* tile, int group, u32 halves, int lane
     uint4* to = (uint4*)tile + (group / 4 * 8 + row_of(lane)) * 4 + group % 4;
     if (lane < 8) __stcg(to, make_uint4(high, next_high, low, next_low));
 }
-
-// The chunks of a slice, of h or of what is below; there are so many of each.
-struct Slice {
-    int first, end;
-    bool below;
-    __device__ Slice(int number, int chunks, bool upper) {
-        const int of = upper ? SLICES / 2 : SLICES, i = number % of;
-        first = i * chunks / of;
-        end = (i + 1) * chunks / of;
-        below = number >= of;
-    }
-};
-// Of a layer's own h, the quarter that a group's units are in.
-__device__ __forceinline__ int slice_of(int group, int chunks) { return (SLICES * (group / 4 + 1) - 1) / chunks; }
 
 __device__ __forceinline__ void matrix_product(float (&sums)[4], const uint4& w, u32 x, u32 x_next) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -114,24 +98,23 @@ __device__ __forceinline__ void layer_of_halves(const Step& s, const Place& p, i
     }
     float sums[TILES][4] = {};
 #pragma unroll 1
-    for (int number_of_slice = 0; number_of_slice < SLICES; ++number_of_slice) {
-        const Slice slice(number_of_slice, chunks, number > 0);
-        if (number && number_of_slice == SLICES / 2) {
+    for (int below = 0; below <= (number > 0); ++below) {
+        if (below) {
 #pragma unroll
             for (int i = 0; i < TILES; ++i) from[i] = (const uint4*)(h_next - 2 * half + at[i]) + lane;
             w += 64 * chunks;
         }
         Sums<TILES> own;
 #pragma unroll 1
-        for (int chunk = slice.first; chunk < slice.end; chunk += 4) {
+        for (int chunk = 0; chunk < chunks; chunk += 4) {
             uint4 x[4][TILES];
 #pragma unroll
             for (int n = 0; n < 4; ++n)
 #pragma unroll
-                for (int i = 0; i < TILES; ++i) x[n][i] = __ldcg(from[i] + 32 * min(chunk + n, slice.end - 1));
+                for (int i = 0; i < TILES; ++i) x[n][i] = __ldcg(from[i] + 32 * min(chunk + n, chunks - 1));
 #pragma unroll
             for (int n = 0; n < 4; ++n)
-                if (chunk + n < slice.end) own.add(w[64 * (chunk + n)], w[64 * (chunk + n) + 32], x[n]);
+                if (chunk + n < chunks) own.add(w[64 * (chunk + n)], w[64 * (chunk + n) + 32], x[n]);
         }
 #pragma unroll
         for (int i = 0; i < TILES; ++i)

@@ -119,7 +119,7 @@ __device__ __forceinline__ void settle_groups(const Arguments& a, const Place& p
     const i64 size = p.parts * 128;
     const float4* from = (const float4*)(a.weights + p.weights) + first * size;
 #pragma unroll 8
-    for (int n = threadIdx.x; n < groups * size; n += 32 * ALONE_WARPS) pool[n] = from[n];
+    for (int n = threadIdx.x; n < groups * size; n += blockDim.x) pool[n] = from[n];
 }
 
 // One row with columns of one group of the block's, from one of the lane's four and from one part of the terms on.

@@ -1,4 +1,4 @@
-// A layer of a stream that runs on: a warp a group of columns. Follows cuda_messages.cu.
+// A layer of a stream that runs on: a warp a group of columns. And who does what. Follows cuda_messages.cu.
 
 __device__ __forceinline__ void running_on(const Arguments& a, const Place& p, int number, const Row& row, int last, const volatile u64* told) {
     const int lane = threadIdx.x % 32, l = lane % 8, H = a.H, parts = number ? p.parts / 2 : p.parts;
@@ -47,5 +47,46 @@ __device__ __forceinline__ void running_on(const Arguments& a, const Place& p, i
             }
             __syncwarp();
         }
+    }
+}
+
+// What a block of a stream alone begins with.
+struct Opening {
+    Place places[MOST_LAYERS + 2];
+    Row row;
+    int last;
+    // The product that is this block's, or -1.
+    __device__ __forceinline__ int number(const Arguments& a) {
+        if (threadIdx.x == 0) {
+            row = a.rows[0];
+            last = a.last[0];
+        }
+        for (int n = threadIdx.x; n < (a.layers + 2) * (int)(sizeof(Place) / 8); n += blockDim.x)
+            ((i64*)places)[n] = ((const i64*)a.places)[n];
+        __syncthreads();
+        int found = a.layers + 1;
+        while (found >= 0 && (blockIdx.x < places[found].block || blockIdx.x >= places[found].block + places[found].blocks)) --found;
+        return found;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(32 * ALONE_WARPS, 1) one(const __grid_constant__ Arguments a) {
+    __shared__ Opening open;
+    __shared__ volatile u64 told[TOLD];
+    if (threadIdx.x < TOLD) told[threadIdx.x] = ~0ull;
+    const int number = open.number(a);
+    if (number < 0) return;
+    const Place& p = open.places[number];
+    if (p.resident >= 0) {
+        const Items own(p);
+        settle_groups(a, p, own.first, own.end - own.first);
+    }
+    __syncthreads();
+    if (number >= a.layers) {
+        heading(a, p, number > a.layers, ALONE_WARPS);
+    } else if (threadIdx.x / 32 == CHOOSER) {
+        if (a.chooses && number == 0) choosing(a, open.row, blockIdx.x == 0, told, 1, 0);
+    } else {
+        running_on(a, p, number, open.row, open.last, told);
     }
 }

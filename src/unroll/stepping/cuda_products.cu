@@ -15,10 +15,10 @@
 //
 // `generate` does any number of streams. `one` and `windows` do one, whose time is what messages between the GPU's cores take: there,
 // values travel each with the number of its step beside it, and every product has blocks of its own, so that nothing
-// that a token waits for is kept waiting by what is only needed for the next. A stream that runs on needs no meetings at
-// all; the windows of one meet once a step, and meanwhile the head and the choice go on.
+// that a token waits for is kept waiting by what is only needed for the next. No block ever waits for all others.
 //
-// One text in eight files, behind the cells' pointwise.cu: products (here), steps, halves, choice, many, messages, one, windows.
+// One text in seven files, behind the cells' pointwise.cu: products (here), steps, halves, choice, many, messages, one; and on
+// Hopper, windows.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -47,9 +47,10 @@ struct Place {  // where a product's parts lie among the weights, in floats
     i64 groups, parts;  // of 16 columns; of 32 terms
     i64 resident;       // where in shared memory, or -1
     // Of a stream alone: the blocks that do this product and no other, and how many groups each of them does; of windows,
-    // the groups of a layer's block and the tiles of rows of each of its crews, and where in shared memory is what each
-    // symbol means for its units, or -1.
-    i64 block, blocks, each, together, tiles, table;
+    // the tiles of rows of a block, of which so many are multiplied at once; and so many places for chunks that come, each with
+    // room for so many of one tile.
+    i64 block, blocks, each, tiles, at_once, slots, room;
+    i64 table;   // where in shared memory is what each symbol means for a block's units, or -1
     i64 shared;  // bytes of shared memory in all of a block of windows
 };
 
@@ -59,7 +60,7 @@ struct Arguments {
     const Row* rows;
     const int* prompts;
     int* last;       // [streams] what was drawn last
-    float* h;        // [layers, 2, streams · windows, H], or as in cuda_halves.cu: steps read one half and write the other
+    float* h;        // [layers, 2, streams · windows, H], or as in cuda_halves.cu or cuda_windows.cu: steps read one half and write the other
     float* c;        // [layers, streams · windows, H]
     float* top;      // [streams, H] what the windows that predict have at the top, where h is halves
     float* dense;    // [streams, D]
@@ -67,7 +68,7 @@ struct Arguments {
     i64* ids;        // [steps, streams] what is drawn
     double* logprobs;
     unsigned* arrived;  // [blocks]
-    unsigned* reached;  // [layers, tiles of windows, slices, SPREAD] how many groups have done how many steps, in all
+    unsigned* reached;  // [layers, tiles of windows, SPREAD] how many blocks have done how many steps, in all
     u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V + TOLD] values, and the steps they are of, of one stream
     i64 now;
     int layers, streams, windows, rolling, H, D, V, padded_V;

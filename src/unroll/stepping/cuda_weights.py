@@ -47,13 +47,15 @@ class Place:
     groups: int = 0
     parts: int = 0
     resident: int = -1
-    # Of one stream alone: the blocks that do nothing else, and the groups of each; or of windows, the groups of each
-    # and the tiles of each of its crews.
+    # Of one stream alone: the blocks that do nothing else, and the groups of each; or of windows, the tiles of a block,
+    # those that it multiplies at once, and the places for chunks that come, with room for so many of one tile.
     block: int = 0
     blocks: int = 0
     each: int = 0
-    together: int = 0
     tiles: int = 0
+    at_once: int = 0
+    slots: int = 0
+    room: int = 0
     table: int = -1
     shared: int = 0  # bytes in all of a block of windows
 
@@ -65,7 +67,7 @@ class Place:
     @property
     def kept(self) -> int:
         """Bytes of the weights of one stream alone that a block has in shared memory."""
-        return (self.each or self.together) * self.floats * FLOAT if self.resident == 0 else 0
+        return self.each * self.floats * FLOAT if self.resident == 0 else 0
 
 
 def padded(size: int, to: int) -> int:
@@ -113,6 +115,18 @@ def tiles_of_halves(rows_BU: Tensor) -> Tensor:
     whole = torch.nn.functional.pad(rows_BU, (0, 0, 0, -len(rows_BU) % TILE))
     chunks = whole.view(-1, TILE, whole.shape[1] // CHUNK, 4, 4).transpose(1, 2)
     return torch.stack(halves(chunks), 4).flatten(4).view(torch.float32).flatten(3)
+
+
+def matrices_of_tiles(tiles: Tensor) -> Tensor:
+    """[…, tiles, chunks, 8 rows, 16] as Hopper multiplies them: […, chunks, tiles, high and low by 2, 8 rows, 4]."""
+    matrices: Tensor = tiles.unflatten(-1, (4, 4)).movedim(-1, -3)
+    return matrices.transpose(-5, -4).contiguous()
+
+
+def tiles_of_matrices(matrices: Tensor) -> Tensor:
+    """And back."""
+    tiles: Tensor = matrices.transpose(-5, -4).movedim(-3, -1)
+    return tiles.flatten(-2)
 
 
 def rows_of_tiles(tiles: Tensor) -> Tensor:
