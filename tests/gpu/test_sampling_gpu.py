@@ -181,6 +181,16 @@ def test_a_streams_windows_may_change_between_alone_and_in_a_batch_and_stay_what
         assert np.array_equal(alone.logits()[0], batch.logits()[1])
 
 
+@pytest.mark.parametrize(("cell", "layers", "hidden"), [("lstm", 1, 512), ("lstm", 2, 512), ("gru", 3, 128)])
+def test_ten_thousand_tokens_of_a_streams_windows_are_those_that_it_draws_in_a_batch(
+    cell: str, layers: int, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_sampling_gpu.K2", 100)
+    model = models(cell, "paper" if cell == "lstm" else "off", layers, hidden, scale=0.1)[0]
+    streams = [replace(stream, length=10_000) for stream in mixed_streams(2)]
+    assert texts(model, streams[:1], "windowed") == texts(model, streams, "windowed")[:1]
+
+
 @pytest.mark.parametrize("procedure", PROCEDURES)
 def test_streams_that_wait_or_end_early_leave_the_others_as_they_were(
     procedure: str, monkeypatch: pytest.MonkeyPatch
