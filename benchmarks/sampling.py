@@ -35,11 +35,7 @@ ENDLESS = 10**9
 BLOCK_S = 0.03  # a block draws for about so long
 STREAMS = {"cpu": (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096), "cuda": (1, 4, 16, 64, 256, 1024, 4096)}
 
-# Most streams that each figure of many is taken of.
-MANY = {
-    "cpu": {(128, "progressive"): 4096, (512, "progressive"): 4096, (128, "windowed"): 64, (512, "windowed"): 16},
-    "cuda": {(128, "progressive"): 4096, (512, "progressive"): 4096, (128, "windowed"): 4096, (512, "windowed"): 1024},
-}
+MANY = ((128, "progressive"), (512, "progressive"), (128, "windowed"), (512, "windowed"))
 
 torch.set_grad_enabled(False)
 
@@ -180,10 +176,10 @@ def steps_at_a_time(of: Model, procedure: str, streams: int) -> int:
     return min(drawing.MOST, drawing.TOKENS // streams, drawer.most_steps)
 
 
-def many_streams(hidden: int, procedure: str, most: int, device: str) -> dict[str, float]:
+def many_streams(hidden: int, procedure: str, device: str) -> dict[str, float]:
     """Tokens a second, all streams together, by their number."""
     own, found = model(hidden, 1, device), {}
-    for streams in [n for n in STREAMS[device] if n <= most]:
+    for streams in STREAMS[device]:
         tokens = ours(own, procedure, streams)
         next(tokens)
         if device == "cpu":
@@ -216,10 +212,7 @@ def main() -> None:
         alone.append(one_stream(hidden, layers, chosen.blocks, device))
         shown = {k: v for k, v in alone[-1].items() if not k.startswith("blocks")}
         print(json.dumps(shown, ensure_ascii=False), flush=True)
-    many = {
-        f"{procedure} γ={hidden}": many_streams(hidden, procedure, most, device)
-        for (hidden, procedure), most in MANY[device].items()
-    }
+    many = {f"{procedure} γ={hidden}": many_streams(hidden, procedure, device) for hidden, procedure in MANY}
     where = "the CPU" if device == "cpu" else f"an {name}"
     record = {
         "what": f"seconds and tokens on {where}, float32, |V| = 85, k2 = 100, LSTM with the paper's peepholes",
