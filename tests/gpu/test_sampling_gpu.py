@@ -169,6 +169,7 @@ def test_a_streams_windows_may_change_between_alone_and_in_a_batch_and_stay_what
 ) -> None:
     model = models(layers=layers, hidden=hidden, symbols=symbols, scale=0.1)[0]
     alone, batch = (cuda.Steps(cuda.Machine(model, k2, rolling=True)) for _ in range(2))
+    assert torch.cuda.get_device_capability()[0] != 9 or alone._machine._one.kernel == "windows", "or this shows little"
     alone.begin(1)
     batch.begin(3)
     for step, ids_B in enumerate(np.random.default_rng(1).integers(symbols, size=(k2 + 40, 3))):
