@@ -32,17 +32,17 @@ def source_hashes() -> dict[str, str]:
     """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share; and
     one each for the head, for sampling and for what surrounds a recorded step."""
     cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
-    hashes = {}
+    package, hashes = folder.parent, {}
+    gates = package / "hopper_gates.cu"
     for name in plugins.names("unroll.kernels"):
         if name in ("host", "compiled"):  # made for the CPU
             continue
         own = folder / f"{name.replace('-', '_')}.py"
         code = own.with_suffix(".cu")
         shared = [code, folder / "pointwise.cu", folder / "_cuda.py"] if code.exists() else cells
-        hashes[name] = _digest([own, *shared])
-    package = folder.parent
+        hashes[name] = _digest([own, *shared, *([gates] if name == "persistent" else [])])
     head = [*package.glob("cuda_head.*"), *package.glob("cuda_dropout.*"), *package.glob("hopper_*.*")]
-    sampling = [*sorted((package / "stepping").glob("cuda*")), folder / "pointwise.cu"]
+    sampling = [*sorted((package / "stepping").glob("cuda*")), folder / "pointwise.cu", gates]
     step = [package / name for name in ("batches.cu", "beside.py", "recording.py", "optimisers/_fused.py")]
     step.append(package / "optimisers" / "update.cu")
     return hashes | {"head": _digest(sorted(head)), "sampling": _digest(sampling), "step": _digest(step)}

@@ -1,5 +1,4 @@
-// How a Hopper kernel waits: for copies that come to its shared memory by themselves, and for products. `persistent.cu` has its
-// own, which exchange between blocks.
+// How a Hopper kernel waits: for copies that come to its shared memory by themselves, and for products.
 
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 

@@ -21,10 +21,10 @@ def number(cell: RecurrentCell) -> int | None:
     return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
 
 
-def module(name: str, defines: Mapping[str, int | str | None]) -> cuda.Module:
-    """A kernel's machine code, behind the cells' pointwise parts, for the current device."""
+def module(name: str, defines: Mapping[str, int | str | None], *between: Path) -> cuda.Module:
+    """A kernel's machine code, behind the cells' pointwise parts and what else it needs, for the current device."""
     folder = Path(__file__).parent
-    return cuda.Module.load((folder / "pointwise.cu", folder / f"{name}.cu"), defines)
+    return cuda.Module.load((folder / "pointwise.cu", *between, folder / f"{name}.cu"), defines)
 
 
 def _one_hot(ids_MTB: Tensor, symbols: int, dtype: torch.dtype) -> Tensor:

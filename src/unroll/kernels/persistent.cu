@@ -14,9 +14,14 @@
 //   forward    h of all units to all blocks            (each block needs the whole h for its gate columns)
 //   backward   partial sums of dh to the units' owners  (each block has the gradients of its own gate columns alone)
 //
+// Eight warps of a block compute. Four more, the porters, have few registers and carry: forward they send h to the other blocks
+// and write it to memory; back they bring the records of turns to come, and write the gates' gradients to memory. What is to
+// be carried leaves one after the other, and whoever sends it waits for that.
+//
 // HIDDEN, TILES (matrix tiles a warpgroup), ROWS, CHAINS and CELL are given at compilation. Layouts shared with persistent.py:
 //
-//   pre_x     [M, I, HIDDEN] float4, the gates of a unit side by side (the GRU's candidate last); row ids[m, t, b], or row t·B + b without ids
+//   pre_x     [M, I, HIDDEN] float4, the gates of a unit side by side (the GRU's candidate last): row ids[m, t, b]; or, without ids,
+//             row t·B + b, to which `bias` is still to be added
 //   h         [M, T + 1, B, W] bfloat16; step 0 is the first state. Behind the HIDDEN units of a row is room for `mark`
 //   first     strides of a run and of a row: a row's is 0 where all rows of a run start alike
 //   d_gates   [M, T, B, HIDDEN, 4] bfloat16
@@ -31,25 +36,32 @@ typedef unsigned long long u64;
 #define BACK_TILES (HIDDEN / 128)    // tiles of 64 units a warpgroup
 #define CROWS (ROWS / CHAINS)        // rows of a chain
 #define PAIRS (CROWS / 16)
-#define THREADS 256
-#if CHAINS > 1 && TILES > 1
-#error "no registers are left to fetch for another chain's turn during this one's product"
-#endif
-#define AHEAD 3                      // steps by which the records of a backward pass are fetched early
+#define THREADS 256                  // that compute
+#define PORTERS 128
+#define ALL (THREADS + PORTERS)
+#define SHARE 168                    // registers of each at a block's launch
+#define FORWARD_SHARE (TILES == 1 && CHAINS == 1 ? 232 : 240)  // and of those that compute, once the porters have left theirs
+#define BACKWARD_SHARE (TILES == 1 ? 232 : 224)
 #define SLICE (UNITS * CROWS * 2)    // bytes that one block sends to another
 #define MAIL (HIDDEN * CROWS * 2)
 #define TOTALS 5                     // over rows: the gradients of the first h and state, and of three peepholes
 #define OWN (4 * UNITS * CROWS * 2)  // bytes of the gates' gradients of a block's own units
+#define SOME (BLOCKS % 8 ? BLOCKS < 4 ? BLOCKS : 4 : 8)  // partial sums that are asked for at a time
+// The records of a turn back: what `saved` has, the states before, and d_h, with room between rows, so that they lie in different banks.
+#define KEPT (TILES * PAIRS * THREADS * 16)
+#define STATES (KEPT / 2)
+#define TOP_ROW (UNITS * 2 + 16)
+#define TOPS ((UNITS / 8 * CROWS + PORTERS - 1) / PORTERS)  // quads of d_h that a porter brings
+#define RECORDS (KEPT + STATES + CROWS * TOP_ROW)
+#define STAGES (TILES > CHAINS ? 2 : 4)  // turns whose records are there or on their way
 
 struct __align__(16) Quad { u32 x, y, z, w; };
 struct __align__(8) Two { float a, b; };
-struct __align__(4 * PAIRS) Words { u32 w[PAIRS]; };  // a thread's rows of a unit, two to a word
 
 // --- small instructions ------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float low(u32 v) { return __uint_as_float(v << 16); }
 __device__ __forceinline__ float high(u32 v) { return __uint_as_float(v & 0xffff0000u); }
-__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ u32 at_block(u32 own, u32 block) {
     u32 there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(block));
@@ -60,15 +72,26 @@ __device__ __forceinline__ void cluster_sync() {
 }
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+template <int EACH> __device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(EACH));
+}
+template <int EACH> __device__ __forceinline__ void leave_registers() {  // so that everyone who computes may take as many
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"((SHARE * ALL - EACH * THREADS) / PORTERS));
+}
+// All who compute meet.
+__device__ __forceinline__ void computed() { asm volatile("barrier.cta.sync.aligned 1, %0;" :: "n"(THREADS) : "memory"); }
+// They say that they have written, and go on; the porters wait for all of them to have said so.
+__device__ __forceinline__ void written(int chain) {
+    asm volatile("barrier.cta.arrive.aligned %0, %1;" :: "r"(1 + chain), "n"(ALL) : "memory");
+}
+__device__ __forceinline__ void await_written(int chain) {
+    asm volatile("barrier.cta.sync.aligned %0, %1;" :: "r"(1 + chain), "n"(ALL) : "memory");
+}
+
 // Loads that stay where they are written: ahead of the products, whose issue would hold them up.
 __device__ __forceinline__ int load(const int* from) {
     int v;
     asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(v) : "l"(from));
-    return v;
-}
-__device__ __forceinline__ Gates load(const Gates* from) {
-    Gates v;
-    asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.i), "=f"(v.f), "=f"(v.g), "=f"(v.o) : "l"(from));
     return v;
 }
 __device__ __forceinline__ Quad load(const Quad* from) {
@@ -76,44 +99,27 @@ __device__ __forceinline__ Quad load(const Quad* from) {
     asm volatile("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
     return v;
 }
-__device__ __forceinline__ Two load(const Two* from) {
-    Two v;
-    asm volatile("ld.global.nc.v2.f32 {%0,%1}, [%2];" : "=f"(v.a), "=f"(v.b) : "l"(from));
+__device__ __forceinline__ Gates load(const Gates* from) {
+    Gates v;
+    asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.i), "=f"(v.f), "=f"(v.g), "=f"(v.o) : "l"(from));
     return v;
-}
-__device__ __forceinline__ float load(const float* from) {
-    float v;
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(from));
-    return v;
-}
-__device__ __forceinline__ bf16 load(const bf16* from) {
-    bf16 v;
-    asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(v) : "l"(from));
-    return v;
-}
-// Bring into the second-level cache, for a later step; a thread a line of 128 bytes.
-__device__ __forceinline__ void prefetch(const void* from, int bytes, int thread) {
-    for (int n = thread * 128; n < bytes; n += THREADS * 128)
-        asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)from + n));
 }
 
 // --- mailboxes -----------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void mailbox_init(u32 box) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(box) : "memory");
-}
-__device__ __forceinline__ void mailbox_expect(u32 box, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(box), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void mailbox_wait(u32 box, u32 parity) {
-    asm volatile(
-        "{\n.reg .pred done;\n"
-        "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n}" :: "r"(box), "r"(parity) : "memory");
-}
 __device__ __forceinline__ void send(u32 to, u32 from, u32 bytes, u32 box) {
     asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  :: "r"(to), "r"(from), "r"(bytes), "r"(box) : "memory");
+}
+
+// To the same place in all other blocks, by way of memory. It takes longer than to send each a copy, but the network between
+// blocks, which carries no more than it does when all clusters are busy, carries one instead of BLOCKS - 1.
+__device__ __forceinline__ void spread(u32 at, void* way, u32 box, int block) {
+    const unsigned short others = ((1 << BLOCKS) - 1) & ~(1 << block);
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(way), "r"(at), "n"(SLICE) : "memory");
+    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+                 :: "r"(at), "l"(way), "n"(SLICE), "r"(box), "h"(others) : "memory");
 }
 
 // Straight from registers: no copy through the sender's own shared memory, and no barrier for it.
@@ -127,13 +133,23 @@ template <int WORDS> __device__ __forceinline__ void send(u32 to, const u32 (&v)
                      :: "r"(to + 4 * w), "r"(v[w]), "r"(v[w + 1]), "r"(v[w + 2]), "r"(v[w + 3]), "r"(box) : "memory");
 }
 
+// A thread's rows of a unit, two to a word.
+__device__ __forceinline__ void take(u32 (&q)[1], u32 from) {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(q[0]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void take(u32 (&q)[2], u32 from) {
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(q[0]), "=r"(q[1]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void take(u32 (&q)[4], u32 from) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(q[0]), "=r"(q[1]), "=r"(q[2]), "=r"(q[3]) : "r"(from) : "memory");
+}
+
 // --- matrix products: 64 columns of D a warpgroup, weights from registers, the other operand from shared memory -----------
 
 __device__ __forceinline__ u64 operand(u32 shared) {
     // No swizzle: blocks of 8 rows x 16 bytes; 128 bytes to the next 8 rows, CROWS · 16 to the next 8 of the inner axis.
     return ((u64)(shared >> 4) & 0x3fff) | ((u64)CROWS << 16) | ((u64)8 << 32);
 }
-__device__ __forceinline__ void product_begins() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 #if CROWS == 64
 __device__ __forceinline__ void multiply(float (&d)[32], const u32 (&a)[4], u64 b, int add) {
@@ -185,9 +201,7 @@ struct Place {
     }
     __device__ int unit(int i) const { return ((i * 2 + group) * 4 + warp) * 4 + quarter; }  // within the block
     __device__ int row(int p, int s) const { return 16 * p + 8 * upper + 2 * inner + s; }     // within the tile
-    // The block that this thread copies to, where there is one. A warp's copies leave one after the other: where they are
-    // long, all warps share them.
-    __device__ int peer() const { return CHAINS > 1 ? lane * (THREADS / 32) + thread / 32 : thread; }
+    __device__ bool carries() const { return thread >= THREADS; }
 };
 
 __device__ __forceinline__ Peepholes peepholes(const float* w_c, int run, int unit) {
@@ -202,16 +216,67 @@ __device__ __forceinline__ Peepholes peepholes(const float* w_c, int run, int un
 
 // --- forward -------------------------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1)
-forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_c, const float* h_first,
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(ALL, 1)
+forward(const Quad* weights, const Gates* pre_x, const int* ids, const Gates* bias, const float* w_c, const float* h_first,
         const float* state_first, const long long* at, bf16* h, Quad* saved, Two* saved_state, float* h_at,
-        float* state_at, int run_stride, int row_stride, int W, int I, int T, int B) {
+        float* state_at, unsigned char* exchange, int run_stride, int row_stride, int W, int I, int T, int B) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(B);
     const int first_unit = me.block * UNITS;
     const u32 boxes = address(shared);       // box of (chain, parity): 8 bytes each
     unsigned char* const mail = shared + 128;  // of (chain, parity): MAIL bytes each, h as `operand` wants it
+    int* const tokens = (int*)(mail + 2 * CHAINS * MAIL);  // of four steps, ROWS each
+    Gates* const biases = (Gates*)(tokens + 4 * ROWS);    // of the block's own units, where pre_x lacks them
+    h += (size_t)me.run * (T + 1) * B * W;
+    if (ids) ids += (size_t)me.run * T * B;
 
+    if (me.carries()) {
+        leave_registers<FORWARD_SHARE>();
+        const int porter = me.thread - THREADS, b = min(me.row0 + porter, B - 1);
+        const int peer = porter % 32 * (PORTERS / 32) + porter / 32;  // a warp's copies leave one after the other
+        exchange += (((size_t)me.run * gridDim.y + me.tile) * 2 * CHAINS * BLOCKS + me.block) * SLICE;
+        if (bias && porter < UNITS) biases[porter] = bias[me.run * HIDDEN + first_unit + porter];
+        int token = 0;
+        auto look_up = [&](int t) {
+            if (ids && porter < ROWS && t < T) token = load(ids + t * B + b);
+        };
+        for (int t = 0; t < 3; ++t) {
+            look_up(t);
+            if (porter < ROWS) tokens[t * ROWS + porter] = token;
+        }
+        look_up(3);
+        cluster_sync();  // the first h is there
+        for (int t = 0; t < T; ++t)
+            for (int c = 0; c < CHAINS; ++c) {
+                const int made = 2 * c + 1 - (t & 1);
+                unsigned char* const slice = mail + made * MAIL + me.block * SLICE;
+                bf16* const to = h + ((size_t)(t + 1) * B + me.row0 + c * CROWS) * W + first_unit;
+                await_written(c);
+                if (t + 1 < T) {
+                    const u32 box = boxes + 8 * made;
+                    if (porter == 0) gate_expect(box, (BLOCKS - 1) * SLICE);  // the block's own slice is there
+                    if (CHAINS > 1) {
+                        if (porter == 0) spread(address(slice), exchange + made * MAIL, box, me.block);
+                    } else if (peer < BLOCKS && peer != me.block) {
+                        send(at_block(address(slice), peer), address(slice), SLICE, at_block(box, peer));
+                    }
+                }
+#pragma unroll 2
+                for (int n = porter; n < UNITS / 8 * CROWS; n += PORTERS) {
+                    const int group = n / 8 % (UNITS / 8), row = n / UNITS * 8 + n % 8;
+                    if (me.row0 + c * CROWS + row < B)
+                        *(Quad*)(to + (size_t)row * W + group * 8) = *(const Quad*)(slice + (group * CROWS + row) * 16);
+                }
+                if (c) continue;
+                // Nobody reads the step before this one any more: its place is that of the third from here.
+                if (porter < ROWS) tokens[(t + 3) % 4 * ROWS + porter] = token;
+                look_up(t + 4);
+            }
+        cluster_sync();
+        return;
+    }
+
+    take_registers<FORWARD_SHARE>();
     u32 a[TILES][KSTEPS][4];
     const Quad* own_weights = weights + ((size_t)me.run * BLOCKS + me.block) * KSTEPS * TILES * THREADS + me.thread;
 #pragma unroll
@@ -223,7 +288,6 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         }
 
     // The first h: all units into the first mailboxes, the block's own also into step 0 of the output.
-    h += (size_t)me.run * (T + 1) * B * W;
 #pragma unroll 4
     for (int n = me.thread; n < HIDDEN / 8 * ROWS; n += THREADS) {
         int group = n / ROWS, row = n % ROWS, b = min(me.row0 + row, B - 1);
@@ -233,101 +297,87 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
         *(Quad*)(mail + row / CROWS * 2 * MAIL + (group * CROWS + row % CROWS) * 16) = q;
         if (group / (UNITS / 8) == me.block && me.row0 + row < B) *(Quad*)(h + (size_t)b * W + group * 8) = q;
     }
+    auto row = [&](int c, int p, int s) { return min(me.row0 + c * CROWS + me.row(p, s), B - 1); };
     float state[CHAINS][TILES][PAIRS][2];
-    int rows[CHAINS][PAIRS][2];
 #pragma unroll
     for (int c = 0; c < CHAINS; ++c)
 #pragma unroll
-        for (int p = 0; p < PAIRS; ++p)
+        for (int i = 0; i < TILES; ++i)
 #pragma unroll
-            for (int s = 0; s < 2; ++s) {
-                rows[c][p][s] = min(me.row0 + c * CROWS + me.row(p, s), B - 1);
+            for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
-                for (int i = 0; i < TILES; ++i)
+                for (int s = 0; s < 2; ++s)
                     state[c][i][p][s] =
-                        state_first[(size_t)me.run * run_stride + rows[c][p][s] * row_stride + first_unit + me.unit(i)];
-            }
+                        state_first[(size_t)me.run * run_stride + row(c, p, s) * row_stride + first_unit + me.unit(i)];
     if (me.thread == 0) {
-        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
+        for (int box = 0; box < 2 * CHAINS; ++box) gate_init(boxes + 8 * box, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_expect(boxes + 8 * box, (BLOCKS - 1) * SLICE);
     }
     publish();
     cluster_sync();
 
     const int kept_at = (int)at[me.run];
+    Peepholes w_of[TILES];
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) w_of[i] = peepholes(w_c, me.run, first_unit + me.unit(i));
     const Gates* const own_x = pre_x + (size_t)me.run * I * HIDDEN + first_unit;
-    if (ids) ids += (size_t)me.run * T * B;
     const u32 step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
     if (saved) {
         size_t from = (((size_t)me.run * gridDim.y + me.tile) * T * BLOCKS + me.block) * (step_size / BLOCKS) + me.thread;
         saved += from;
         saved_state += from;
     }
-    int where[CHAINS][PAIRS][2];  // rows of pre_x of each chain's next step
-    auto look_up = [&](int c, int t) {
-        if (t < T) {
-#pragma unroll
-            for (int p = 0; p < PAIRS; ++p)
-#pragma unroll
-                for (int s = 0; s < 2; ++s) {
-                    const int n = t * B + rows[c][p][s];
-                    where[c][p][s] = ids ? load(ids + n) : n;
-                }
-        }
-    };
     Gates x[CHAINS][TILES][PAIRS][2];
-    auto fetch = [&](int c, int i) {
+    auto fetch = [&](int c, int i, int t) {  // what step t adds to the gates
+        if (t >= T) return;
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
-            for (int s = 0; s < 2; ++s) x[c][i][p][s] = load(own_x + (size_t)(where[c][p][s] * HIDDEN + me.unit(i)));
+            for (int s = 0; s < 2; ++s) {
+                const int where = ids ? tokens[t % 4 * ROWS + c * CROWS + me.row(p, s)] : t * B + row(c, p, s);
+                x[c][i][p][s] = load(own_x + (size_t)(where * HIDDEN + me.unit(i)));
+            }
     };
 #pragma unroll
-    for (int c = 0; c < CHAINS; ++c) look_up(c, 0);
+    for (int c = 0; c < CHAINS; ++c)
 #pragma unroll
-    for (int i = 0; i < TILES; ++i) fetch(0, i);
-    look_up(0, 1);
+        for (int i = 0; i < TILES; ++i) fetch(c, i, 0);
 
     for (int t = 0; t < T; ++t) {
-        const int parity = t & 1;
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c) {
-            unsigned char* const read = mail + (2 * c + parity) * MAIL;
+            const int parity = t & 1;
             unsigned char* const write = mail + (2 * c + 1 - parity) * MAIL;
-            if (t > 0) {
-                const u32 box = boxes + 8 * (2 * c + parity);
-                mailbox_wait(box, ((t - 1) >> 1) & 1);
-                if (me.thread == 0) mailbox_expect(box, (BLOCKS - 1) * SLICE);
-            }
-            // What the next turn adds to the gates is fetched early: another chain's now, a chain's own as soon as it has
-            // used what it has.
-            if (CHAINS > 1) {
-                const int next = (c + 1) % CHAINS, wraps = next == 0;
-                if (t + wraps < T) {
-                    fetch(next, 0);
-                    look_up(next, t + 1 + wraps);
-                }
-            }
-            const u64 from = operand(address(read));
+            if (t > 0) gate_wait(boxes + 8 * (2 * c + parity), ((t - 1) >> 1) & 1);
+            const u64 from = operand(address(mail + (2 * c + parity) * MAIL));
             float sums_of[TILES][CROWS / 2];
             product_begins();
 #pragma unroll
             for (int i = 0; i < TILES; ++i) {
 #pragma unroll
                 for (int k = 0; k < KSTEPS; ++k) multiply(sums_of[i], a[i][k], from + (u64)(k * 2 * CROWS), k);
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                product_issued();
             }
 #pragma unroll
             for (int i = 0; i < TILES; ++i) {
                 const int own = me.unit(i);
-                const Peepholes w = peepholes(w_c, me.run, first_unit + own);
+                const Peepholes w = w_of[i];
                 // The next tile is multiplied while this one's units take their step.
                 if (i + 1 < TILES) asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 else asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
                 float (&d)[CROWS / 2] = sums_of[i];
 #pragma unroll
                 for (int n = 0; n < CROWS / 2; ++n) asm volatile("" : "+f"(d[n]));
+                if (bias) {
+                    const Gates add = biases[own];
+#pragma unroll
+                    for (int p = 0; p < PAIRS; ++p)
+#pragma unroll
+                        for (int s = 0; s < 2; ++s) {
+                            Gates& v = x[c][i][p][s];
+                            v = {v.i + add.i, v.f + add.f, v.g + add.g, v.o + add.o};
+                        }
+                }
                 // One stretch without branches, so that the elements' chains of instructions interleave.
                 float out[PAIRS][2];
                 Quad kept[PAIRS];
@@ -362,22 +412,15 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                 }
                 if (i == TILES - 1) {  // what the others wait for leaves first, the records follow
                     publish();
-                    __syncthreads();
-                    if (t + 1 < T && me.peer() < BLOCKS && me.peer() != me.block) {
-                        const u32 slice = address(write) + me.block * SLICE, box = boxes + 8 * (2 * c + 1 - parity);
-                        send(at_block(slice, me.peer()), slice, SLICE, at_block(box, me.peer()));
-                    }
+                    written(c);
                 }
-                if (CHAINS == 1) {
-                    fetch(c, i);
-                    if (i == TILES - 1) look_up(c, t + 2);
-                }
+                fetch(c, i, t + 1);
                 if (saved) {
 #pragma unroll
                     for (int p = 0; p < PAIRS; ++p) {
                         Two st = {state[c][i][p][0], state[c][i][p][1]};
-                        saved[((c * TILES + i) * PAIRS + p) * THREADS] = kept[p];
-                        saved_state[((c * TILES + i) * PAIRS + p) * THREADS] = st;
+                        saved[((c * PAIRS + p) * TILES + i) * THREADS] = kept[p];
+                        saved_state[((c * PAIRS + p) * TILES + i) * THREADS] = st;
                     }
                 }
                 if (t + 1 == kept_at) {
@@ -393,12 +436,6 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
                         }
                 }
             }
-            for (int n = me.thread; n < UNITS / 8 * CROWS; n += THREADS) {
-                int group = n % (UNITS / 8), row = n / (UNITS / 8), b = me.row0 + c * CROWS + row;
-                if (b < B)
-                    *(Quad*)(h + ((size_t)(t + 1) * B + b) * W + first_unit + group * 8) =
-                        *(Quad*)(write + me.block * SLICE + (group * CROWS + row) * 16);
-            }
         }
         if (saved) {
             saved += step_size;
@@ -410,17 +447,96 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const float* w_
 
 // --- backward ------------------------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(ALL, 1)
 backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* saved_state, const float* state_first,
          const float* w_c, bf16* d_gates, float* d_h_first, float* d_state_first, float* totals, float clip, int run_stride,
          int row_stride, int T, int B) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Place me(B);
     const int first_unit = me.block * UNITS;
-    const u32 boxes = address(shared);
+    // Gates: of the mailboxes; of the stages of records; of every other turn's gradients that they were made, and stored.
+    const u32 boxes = address(shared), brought = boxes + 32, made = boxes + 64, stored = boxes + 80;
     unsigned char* const gates = shared + 128;     // of every other turn: 4 · UNITS columns x CROWS, as `operand` wants them
     unsigned char* const mail = gates + 2 * OWN;     // of (chain, parity): partial sums of dh, by sender
+    unsigned char* const records = mail + 2 * CHAINS * MAIL;  // of STAGES turns
+    const int step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
+    // From the last step on, back.
+    const size_t last = ((((size_t)me.run * gridDim.y + me.tile) * T + T - 1) * BLOCKS + me.block) * (step_size / BLOCKS);
+    saved += last;
+    saved_state += last;
+    d_h += ((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit;
+    d_gates += (((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit) * 4;
+    if (me.thread == 0) {
+        for (int box = 0; box < 2 * CHAINS; ++box) gate_init(boxes + 8 * box, 1);
+        for (int stage = 0; stage < STAGES; ++stage) gate_init(brought + 8 * stage, 1 + PORTERS / 32);
+        for (int place = 0; place < 2; ++place) {
+            gate_init(made + 8 * place, 1);
+            gate_init(stored + 8 * place, PORTERS / 32);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        for (int box = 0; box < 2 * CHAINS; ++box) gate_expect(boxes + 8 * box, BLOCKS * SLICE);
+    }
 
+    if (me.carries()) {
+        leave_registers<BACKWARD_SHARE>();
+        cluster_sync();
+        const int porter = me.thread - THREADS;
+        Quad top[TOPS];
+        auto look_up = [&](int turn) {  // d_h of a turn
+            const int n = turn / CHAINS, row0 = me.row0 + turn % CHAINS * CROWS;
+            if (n >= T) return;
+#pragma unroll
+            for (int m = 0; m < TOPS; ++m) {
+                const int at = porter + m * PORTERS, row = at / (UNITS / 8);
+                if (row < CROWS)
+                    top[m] = load((const Quad*)(d_h + (min(row0 + row, B - 1) - (long long)n * B) * HIDDEN) + at % (UNITS / 8));
+            }
+        };
+        auto supply = [&](int turn) {
+            const int n = turn / CHAINS, c = turn % CHAINS, stage = turn % STAGES;
+            if (n >= T) return;
+            unsigned char* const record = records + stage * RECORDS;
+            const u32 gate = brought + 8 * stage;
+            if (porter == 0) {
+                const size_t at = (size_t)c * TILES * PAIRS * THREADS;
+                gate_expect(gate, KEPT + (n + 1 < T ? STATES : 0));
+                bring(address(record), saved - (size_t)n * step_size + at, KEPT, gate);
+                if (n + 1 < T) bring(address(record) + KEPT, saved_state - (size_t)(n + 1) * step_size + at, STATES, gate);
+            }
+#pragma unroll
+            for (int m = 0; m < TOPS; ++m) {
+                const int at = porter + m * PORTERS, row = at / (UNITS / 8);
+                if (row < CROWS) *(Quad*)(record + KEPT + STATES + row * TOP_ROW + at % (UNITS / 8) * 16) = top[m];
+            }
+            __syncwarp();
+            if (me.lane == 0) gate_arrive(gate);
+        };
+        for (int turn = 0; turn < STAGES; ++turn) {
+            look_up(turn);
+            supply(turn);
+        }
+        look_up(STAGES);  // a turn early: it has time to come
+        for (int turn = 0; turn < T * CHAINS; ++turn) {
+            const int n = turn / CHAINS, row0 = me.row0 + turn % CHAINS * CROWS;
+            gate_wait(made + 8 * (turn & 1), turn / 2 & 1);  // and the records have been read
+            supply(turn + STAGES);
+            look_up(turn + STAGES + 1);
+            const unsigned char* const now = gates + (turn & 1) * OWN;
+            bf16* const to = d_gates + (row0 - (long long)n * B) * HIDDEN * 4;
+#pragma unroll 4
+            for (int m = porter; m < UNITS / 2 * CROWS; m += PORTERS) {
+                const int two = m / 8 % (UNITS / 2), row = m / (4 * UNITS) * 8 + m % 8;  // two units
+                if (row0 + row < B)
+                    *(Quad*)(to + (size_t)row * HIDDEN * 4 + two * 8) = *(const Quad*)(now + (two * CROWS + row) * 16);
+            }
+            __syncwarp();
+            if (me.lane == 0) gate_arrive(stored + 8 * (turn & 1));
+        }
+        cluster_sync();
+        return;
+    }
+
+    take_registers<BACKWARD_SHARE>();
     u32 a[BACK_TILES][BACK_KSTEPS][4];
     const Quad* own_weights = weights + ((size_t)me.run * BLOCKS + me.block) * BACK_KSTEPS * BACK_TILES * THREADS + me.thread;
 #pragma unroll
@@ -431,175 +547,128 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
             a[i][k][0] = q.x; a[i][k][1] = q.y; a[i][k][2] = q.z; a[i][k][3] = q.w;
         }
     float d_state[CHAINS][TILES][PAIRS][2];
-    Peepholes d_w[TILES];
+    Two after[CHAINS][TILES][PAIRS];  // the state behind the step that is next
+    Peepholes w_of[TILES], d_w[TILES];
 #pragma unroll
     for (int i = 0; i < TILES; ++i) {
+        w_of[i] = peepholes(w_c, me.run, first_unit + me.unit(i));
         d_w[i].i = d_w[i].f = d_w[i].o = 0.0f;
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c)
 #pragma unroll
-            for (int p = 0; p < PAIRS; ++p) d_state[c][i][p][0] = d_state[c][i][p][1] = 0.0f;
+            for (int p = 0; p < PAIRS; ++p) {
+                d_state[c][i][p][0] = d_state[c][i][p][1] = 0.0f;
+                after[c][i][p] = saved_state[((c * PAIRS + p) * TILES + i) * THREADS + me.thread];
+            }
     }
-    if (me.thread == 0) {
-        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_init(boxes + 8 * box);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        for (int box = 0; box < 2 * CHAINS; ++box) mailbox_expect(boxes + 8 * box, BLOCKS * SLICE);
-    }
+    state_first += (size_t)me.run * run_stride + first_unit;
     cluster_sync();
 
-    const int step_size = BLOCKS * TILES * CHAINS * PAIRS * THREADS;
-    {
-        size_t at = ((((size_t)me.run * gridDim.y + me.tile) * T + T - 1) * BLOCKS + me.block) * (step_size / BLOCKS) + me.thread;
-        saved += at;
-        saved_state += at;
-    }
-    d_h += ((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit;
-    d_gates += (((size_t)me.run * T + T - 1) * B * HIDDEN + first_unit) * 4;
-    state_first += (size_t)me.run * run_stride + first_unit;
-
-    // Partial sums that have arrived for one tile's elements.
+    // Partial sums that have arrived for one tile's elements; some at a time are asked for before the first is used.
     auto collect = [&](const unsigned char* read, int i, float (&sum)[PAIRS][2]) {
-        const unsigned char* place = read + me.unit(i) * (2 * CROWS) + (me.inner * 2 + me.upper) * (4 * PAIRS);
+        const u32 place = address(read) + me.unit(i) * (2 * CROWS) + (me.inner * 2 + me.upper) * (4 * PAIRS);
 #pragma unroll
-        for (int source = 0; source < BLOCKS; ++source) {
-            __align__(16) u32 q[PAIRS];
-            *(Words*)q = *(const Words*)(place + source * SLICE);
+        for (int first = 0; first < BLOCKS; first += SOME) {
+            u32 q[SOME][PAIRS];
 #pragma unroll
-            for (int p = 0; p < PAIRS; ++p) {
-                sum[p][0] = source ? sum[p][0] + low(q[p]) : low(q[p]);
-                sum[p][1] = source ? sum[p][1] + high(q[p]) : high(q[p]);
-            }
+            for (int source = 0; source < SOME; ++source) take(q[source], place + (first + source) * SLICE);
+#pragma unroll
+            for (int source = 0; source < SOME; ++source)
+#pragma unroll
+                for (int p = 0; p < PAIRS; ++p) {
+                    sum[p][0] += low(q[source][p]);
+                    sum[p][1] += high(q[source][p]);
+                }
         }
     };
-    auto await = [&](int c, int n) {
+    auto await = [&](int c, int n, bool come) {
         if (n > 0) {
             const u32 box = boxes + 8 * (2 * c + ((n + 1) & 1));
-            mailbox_wait(box, ((n - 1) >> 1) & 1);
-            if (me.thread == 0) mailbox_expect(box, BLOCKS * SLICE);
+            if (!come) gate_wait(box, ((n - 1) >> 1) & 1);
+            if (me.thread == 0) gate_expect(box, BLOCKS * SLICE);
         }
     };
     auto arrived = [&](int c, int n) { return mail + (2 * c + ((n + 1) & 1)) * MAIL; };
 
+    // What a turn needs besides the sums. Where it is much, it is asked for during the product before.
     Quad kept[TILES][PAIRS];
-    Two after[TILES][PAIRS], before[TILES][PAIRS];
-    bf16 top[TILES][PAIRS][2];
-    auto fetch = [&](int c, int i, int t, bool first) {  // what a tile's step back through step t needs
-        const int at = (c * TILES + i) * PAIRS * THREADS;
-        const size_t back = T - 1 - t;
-        const Quad* own = saved - back * step_size + at;
-        const Two* state = saved_state - back * step_size + at;
+    Two before[TILES][PAIRS];
+    float top[TILES][PAIRS][2];
+    auto prepare = [&](int c, int n) {
+        const int turn = n * CHAINS + c;
+        const unsigned char* const record = records + turn % STAGES * RECORDS;
+        // To ask takes a while: both questions are put before the first answer is needed.
+        const u32 gate = brought + 8 * (turn % STAGES), parity = turn / STAGES & 1, open = gate_open(gate, parity);
+        if (turn > 1) gate_wait(stored + 8 * (turn & 1), (turn / 2 - 1) & 1);
+        if (!open) gate_wait(gate, parity);
 #pragma unroll
-        for (int p = 0; p < PAIRS; ++p) {
-            kept[i][p] = load(own + p * THREADS);
-            if (CHAINS == 1 && !first) after[i][p] = before[i][p];  // of the step behind us
-            else after[i][p] = load(state + p * THREADS);
-        }
-    };
-    auto fetch_late = [&](int c, int i, int t) {  // and what it needs last: the sums that arrive are added up meanwhile
-        const size_t back = T - 1 - t;
-        const Two* state = saved_state - back * step_size + (c * TILES + i) * PAIRS * THREADS;
-        const bf16* above = d_h - back * B * HIDDEN;
-#pragma unroll
-        for (int p = 0; p < PAIRS; ++p)
-#pragma unroll
-            for (int s = 0; s < 2; ++s)
-                top[i][p][s] = load(above + min(me.row0 + c * CROWS + me.row(p, s), B - 1) * HIDDEN + me.unit(i));
-        if (t > 0) {
-#pragma unroll
-            for (int p = 0; p < PAIRS; ++p) before[i][p] = load(state + p * THREADS - step_size);
-        } else {
+        for (int i = 0; i < TILES; ++i)
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p) {
-                const int b = me.row0 + c * CROWS + me.row(p, 0);
-                before[i][p].a = load(state_first + min(b, B - 1) * row_stride + me.unit(i));
-                before[i][p].b = load(state_first + min(b + 1, B - 1) * row_stride + me.unit(i));
-            }
-        }
-    };
+                const int own = me.unit(i), place = (p * TILES + i) * THREADS + me.thread;
+                auto first = [&](int s) { return state_first[min(me.row0 + c * CROWS + me.row(p, s), B - 1) * row_stride + own]; };
+                kept[i][p] = *(const Quad*)(record + place * 16);
+                if (n + 1 < T) before[i][p] = *(const Two*)(record + KEPT + place * 8);
+                else before[i][p] = {first(0), first(1)};
 #pragma unroll
-    for (int i = 0; i < TILES; ++i) {
-        fetch(0, i, T - 1, true);
-        if (CHAINS == 1) fetch_late(0, i, T - 1);
-    }
+                for (int s = 0; s < 2; ++s)
+                    top[i][p][s] = widen(*(const bf16*)(record + KEPT + STATES + me.row(p, s) * TOP_ROW + own * 2));
+            }
+    };
+    if (TILES > 1) prepare(0, 0);
 
-    for (int n = 0; n < T; ++n) {  // n steps are behind us
-        const int t = T - 1 - n;
-        if (t >= AHEAD) {
-            const size_t back = (size_t)(n + AHEAD);
-            prefetch(saved - me.thread - back * step_size, step_size / BLOCKS * 16, me.thread);
-            prefetch(saved_state - me.thread - back * step_size, step_size / BLOCKS * 8, (me.thread + 128) % THREADS);
-            const int b = me.row0 + me.thread / 4;
-            if (b < B && me.thread / 4 < ROWS && me.thread % 4 * 64 < UNITS)
-                asm volatile("prefetch.global.L2 [%0];" :: "l"(d_h - back * B * HIDDEN + b * HIDDEN + me.thread % 4 * 64));
-        }
+    for (int n = 0; n < T; ++n)  // n steps are behind us
 #pragma unroll
         for (int c = 0; c < CHAINS; ++c) {
-            unsigned char* const now = gates + ((n * CHAINS + c) & 1) * OWN;
-            if (CHAINS > 1) fetch_late(c, 0, t);
-            await(c, n);
-            uint2 d_sums[TILES][PAIRS][2];
+            const int turn = n * CHAINS + c;
+            unsigned char* const now = gates + (turn & 1) * OWN;
+            const bool come = n == 0 || gate_open(boxes + 8 * (2 * c + ((n + 1) & 1)), ((n - 1) >> 1) & 1);
+            if (TILES == 1) prepare(c, n);
+            await(c, n, come);
 #pragma unroll
             for (int i = 0; i < TILES; ++i) {
                 const int own = me.unit(i);
-                const Peepholes w = peepholes(w_c, me.run, first_unit + own);
                 float sum[PAIRS][2];
 #pragma unroll
                 for (int p = 0; p < PAIRS; ++p) sum[p][0] = sum[p][1] = 0.0f;
                 if (n > 0) collect(arrived(c, n), i, sum);
-#pragma unroll
-                for (int p = 0; p < PAIRS; ++p)
-#pragma unroll
-                    for (int s = 0; s < 2; ++s) {
-                        Gates k;
-                        k.i = low(s ? kept[i][p].z : kept[i][p].x); k.f = high(s ? kept[i][p].z : kept[i][p].x);
-                        k.g = low(s ? kept[i][p].w : kept[i][p].y); k.o = high(s ? kept[i][p].w : kept[i][p].y);
-                        const float inside = me.row0 + c * CROWS + me.row(p, s) < B ? 1.0f : 0.0f;
-                        Gates d = step_back((widen(top[i][p][s]) + sum[p][s]) * inside, d_state[c][i][p][s], k,
-                                            s ? after[i][p].b : after[i][p].a, s ? before[i][p].b : before[i][p].a,
-                                            w, d_w[i], clip);
-                        d_sums[i][p][s] = make_uint2(pack(d.i, d.f), pack(d.g, d.o));
-                    }
                 unsigned char* const to = now + ((own >> 1) * CROWS + me.row(0, 0)) * 16 + (own & 1) * 8;
 #pragma unroll
                 for (int p = 0; p < PAIRS; ++p) {
-                    *(uint2*)(to + p * 256) = d_sums[i][p][0];
-                    *(uint2*)(to + p * 256 + 16) = d_sums[i][p][1];
+#pragma unroll
+                    for (int s = 0; s < 2; ++s) {
+                        const Quad& all = kept[i][p];
+                        Gates k;
+                        k.i = low(s ? all.z : all.x); k.f = high(s ? all.z : all.x);
+                        k.g = low(s ? all.w : all.y); k.o = high(s ? all.w : all.y);
+                        const float inside = me.row0 + c * CROWS + me.row(p, s) < B ? 1.0f : 0.0f;
+                        const Gates d = step_back((top[i][p][s] + sum[p][s]) * inside, d_state[c][i][p][s], k,
+                                                  s ? after[c][i][p].b : after[c][i][p].a, s ? before[i][p].b : before[i][p].a,
+                                                  w_of[i], d_w[i], clip);
+                        *(uint2*)(to + p * 256 + s * 16) = make_uint2(pack(d.i, d.f), pack(d.g, d.o));
+                    }
+                    after[c][i][p] = before[i][p];
                 }
             }
             publish();
-            __syncthreads();
+            computed();
+            if (me.thread == 0) gate_arrive(made + 8 * (turn & 1));  // the porters store what the product needs
             const u64 from = operand(address(now));
             float d[2][CROWS / 2];
             auto start = [&](int i) {
                 product_begins();
 #pragma unroll
                 for (int k = 0; k < BACK_KSTEPS; ++k) multiply(d[i & 1], a[i][k], from + (u64)(k * 2 * CROWS), k);
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                product_issued();
             };
-            const int next = (c + 1) % CHAINS, wraps = next == 0;
-#pragma unroll
-            for (int i = 0; i < TILES; ++i)
-                if (t >= wraps) fetch(next, i, t - wraps, false);
             start(0);
-            // The record of this step leaves while the product runs.
-#pragma unroll
-            for (int i = 0; i < TILES; ++i)
-#pragma unroll
-                for (int p = 0; p < PAIRS; ++p)
-#pragma unroll
-                    for (int s = 0; s < 2; ++s) {
-                        const int b = me.row0 + c * CROWS + me.row(p, s);
-                        if (b < B) *(uint2*)(d_gates + (size_t)(b * HIDDEN + me.unit(i)) * 4) = d_sums[i][p][s];
-                    }
-            // A chain on its own has registers left for the rest of the next step.
-            if (CHAINS == 1 && t > 0) {
-#pragma unroll
-                for (int i = 0; i < TILES; ++i) fetch_late(0, i, t - 1);
-            }
+            if (BACK_TILES > 1) start(1);
+            const int next = (c + 1) % CHAINS, then = n + (next == 0);
+            if (TILES > 1 && then < T) prepare(next, then);
 #pragma unroll
             for (int i = 0; i < BACK_TILES; ++i) {
                 if (i + 1 < BACK_TILES) {
-                    start(i + 1);
+                    if (i > 0) start(i + 1);
                     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 } else {
                     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -623,8 +692,6 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
                 }
             }
         }
-        d_gates -= (size_t)B * HIDDEN * 4;
-    }
     // What is left flows into the first state; where all rows start from one, its gradient is a sum over them.
     totals += ((size_t)me.run * gridDim.y + me.tile) * TOTALS * HIDDEN + first_unit;
     auto add_up = [&](int i, int place, float total) {
@@ -638,10 +705,12 @@ backward(const Quad* weights, const bf16* d_h, const Quad* saved, const Two* sav
     for (int i = 0; i < TILES; ++i) d_firsts[i][0] = d_firsts[i][1] = 0.0f;
 #pragma unroll
     for (int c = 0; c < CHAINS; ++c) {
-        await(c, T);
+        await(c, T, false);
 #pragma unroll
         for (int i = 0; i < TILES; ++i) {
             float sum[PAIRS][2];
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) sum[p][0] = sum[p][1] = 0.0f;
             collect(arrived(c, T), i, sum);
 #pragma unroll
             for (int p = 0; p < PAIRS; ++p)

@@ -12,6 +12,7 @@ which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +29,8 @@ ROWS = (16, 32, 64)  # that a cluster may serve
 CLUSTERS = 7  # of 16 blocks that an H100 or H200 holds at a time
 WIDTHS = (128, 256, 384, 512)  # units a layer
 RANK = 3
-THREADS = 256
+THREADS, PORTERS = 256, 128  # of a block: those that compute, and those that carry
+GATES = Path(cuda.__file__).with_name("hopper_gates.cu")
 TOTALS = 5  # see persistent.cu
 MARKS = 16  # columns behind the units of h are a multiple of this: rows begin where sectors of memory do
 ONE_ROW = True  # first states may be [M, 1, H]
@@ -95,13 +97,30 @@ class _Code(NamedTuple):
         return self.hidden // (32 * self.tiles)
 
     @property
+    def back(self) -> _Code:
+        """For the way back, which is faster with two chains wherever there are rows for both."""
+        return self._replace(chains=2 if self.rows == ROWS[-1] else 1)
+
+    @property
     def mail(self) -> int:
-        """Bytes of a bfloat16 for every unit and row."""
-        return 2 * self.hidden * self.rows
+        """Bytes of the mailboxes: two bfloat16 for every unit and row."""
+        return 2 * 2 * self.hidden * self.rows
+
+    @property
+    def shared_forward(self) -> int:
+        """Bytes of shared memory of a block: gates, mailboxes, the tokens of four steps, biases."""
+        return 128 + self.mail + 16 * self.rows + 16 * 32 * self.tiles
+
+    @property
+    def shared_backward(self) -> int:
+        """The same: gates, mailboxes, two turns' gradients of the block's own, the records of some turns."""
+        units, rows = 32 * self.tiles, self.rows // self.chains
+        records = 12 * units * rows + rows * (2 * units + 16)
+        return 128 + self.mail + 2 * 8 * units * rows + (2 if self.tiles > self.chains else 4) * records
 
     def function(self, name: str, shared: int = 0) -> cuda.Function:
         defines = {name.upper(): value for name, value in self._asdict().items()}
-        return _cuda.module("persistent", {**defines, "APPROXIMATE": 1})[name].allow(shared, self.blocks)
+        return _cuda.module("persistent", {**defines, "APPROXIMATE": 1}, GATES)[name].allow(shared, self.blocks)
 
     def launch(self, name: str, count: int, runs: int, *arguments: cuda.Argument) -> None:
         """One of the smaller functions, with so many threads for each run."""
@@ -161,11 +180,12 @@ class _Layer(torch.autograd.Function):
         w_c = None if w_c is None else w_c.contiguous()
         ids = below if below.dtype == torch.int32 else None
         packed, pre_x = code.forward_weights(W_h, None if ids is None else W_x, b)
-        W_x_MIHS = None
+        W_x_MIHS = bias = None
         if pre_x is None:
             W_x_MIHS = _slots(W_x, cell.GATES).to(torch.bfloat16)
-            products = product(below.flatten(1, 2), W_x_MIHS.flatten(2))
-            pre_x = products.view(M, T * B, H, 4).add_(_slots(b, cell.GATES).unsqueeze(1))
+            # The bias is added in the kernel: here it would be a pass over all of what may be gigabytes.
+            pre_x = product(below.flatten(1, 2), W_x_MIHS.flatten(2)).view(M, T * B, H, 4)
+            bias = _slots(b, cell.GATES)
         symbols = 0 if ids is None else W_x.shape[1]
         W = H + (-(-(symbols + 1) // MARKS) * MARKS if trains else 0)
         h = torch.empty(M, T + 1, B, W, dtype=torch.bfloat16, device=device)
@@ -175,11 +195,13 @@ class _Layer(torch.autograd.Function):
         saved_state = torch.empty(elements, device=device)
         after = tuple(torch.empty(M, B, H, device=device) for _ in first)
         strides = first[0].stride(0), _row_stride(first)
+        # Two chains exchange h by way of memory.
+        exchange = torch.empty(M * tiles * code.mail if code.chains > 1 else 0, dtype=torch.uint8, device=device)
         beside.begins()
-        code.function("forward", 128 + 2 * code.mail).launch(
-            (code.blocks, tiles, M), THREADS, packed, pre_x, ids, w_c, first[0], first[-1], at_M.long(), h,
-            saved if trains else None, saved_state if trains else None, after[0], after[-1],
-            *strides, W, pre_x.shape[1], T, B,
+        code.function("forward", code.shared_forward).launch(
+            (code.blocks, tiles, M), THREADS + PORTERS, packed, pre_x, ids, bias, w_c, first[0], first[-1],
+            at_M.long(), h, saved if trains else None, saved_state if trains else None, after[0], after[-1],
+            exchange, *strides, W, pre_x.shape[1], T, B,
         )  # fmt: skip
         ctx.code, ctx.cell, ctx.clip, ctx.sizes = code, cell, clip, (M, T, B, H, W, W_x.shape[1])
         ctx.mark_non_differentiable(*after)
@@ -205,8 +227,8 @@ class _Layer(torch.autograd.Function):
         d_h = d_h.contiguous()
         beside.wait()
         beside.begins()
-        code.function("backward", 128 + 2 * 4 * 32 * code.tiles * code.rows * 2 // code.chains + 2 * code.mail).launch(
-            (code.blocks, tiles, M), THREADS, ctx.W_h, d_h, saved, saved_state, first[-1], w_c, d_gates,
+        code.back.function("backward", code.back.shared_backward).launch(
+            (code.blocks, tiles, M), THREADS + PORTERS, ctx.W_h, d_h, saved, saved_state, first[-1], w_c, d_gates,
             d_first[0], d_first[-1], totals, ctx.clip, first[0].stride(0), _row_stride(first), T, B,
         )  # fmt: skip
         beside.catch_up()

@@ -118,6 +118,7 @@ class _Task:
     places: Tensor
     kept: int
     shared: int
+    arrived: Tensor  # of each block, at how many meetings
 
 
 def supports(model: Model, procedure: str) -> bool:
@@ -163,7 +164,6 @@ class Machine:
             properties: Any = torch.cuda.get_device_properties(self.device)
             self._blocks = properties.multi_processor_count
             self._room = properties.shared_memory_per_block_optin - OWN_SHARED
-            self._arrived = torch.zeros(self._blocks, dtype=torch.int32, device=self.device)
             known = _cuda.number(model.cell)
             defines: dict[str, int | str | None] = {"CELL": RNN if known is None else known, "APPROXIMATE": 0}
             self._hopper = torch.cuda.get_device_capability(self.device)[0] == 9
@@ -181,7 +181,9 @@ class Machine:
 
     def _task(self, kernel: str, blocks: int, warps: int, places: Sequence[Place], kept: int, shared: int) -> _Task:
         offsets = [list(vars(place).values()) for place in places]
-        return _Task(kernel, blocks, warps, torch.tensor(offsets, dtype=torch.int64, device=self.device), kept, shared)
+        placed = torch.tensor(offsets, dtype=torch.int64, device=self.device)
+        arrived = torch.zeros(blocks, dtype=torch.int32, device=self.device)
+        return _Task(kernel, blocks, warps, placed, kept, shared, arrived)
 
     def _alone(self) -> _Task | None:
         """What does one stream faster than what does any number, if it is made for such a model and fits this GPU."""
@@ -243,7 +245,7 @@ class Machine:
         tensors = {
             "weights": w.flat, "places": task.places, "rows": rows, "prompts": prompts, "last": self._last,
             "h": self._h, "c": self._c, "top": self._top, "dense": self._dense, "logits": self.logits,
-            "arrived": self._arrived, "reached": self._reached, "line": self._line,
+            "arrived": task.arrived, "reached": self._reached, "line": self._line,
         }  # fmt: skip
         if drawn is not None:
             tensors |= {"ids": drawn[0], "logprobs": drawn[1]}

@@ -95,6 +95,8 @@ def _of_windows(place: Place, number: int, blocks: int, room: int, tiles: int, s
     def every() -> Iterator[Place]:
         for shares in range(-(-tiles // MOST_TILES), tiles + 1):
             most, taken = -(-tiles // shares), place.groups // GROUPS * pair * shares
+            if taken > blocks:
+                break
             at_most = range(1, min(most, MOST_AT_ONCE) + 1)
             for at_once, stage, slots in product(at_most, stages, range(FEWEST_SLOTS, MOST_SLOTS + 1)):
                 at_a_time = max(at_once * stage, early)

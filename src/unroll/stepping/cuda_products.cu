@@ -15,7 +15,8 @@
 //
 // `generate` does any number of streams. `one` and `windows` do one, whose time is what messages between the GPU's cores take: there,
 // values travel each with the number of its step beside it, and every product has blocks of its own, so that nothing
-// that a token waits for is kept waiting by what is only needed for the next. No block ever waits for all others.
+// that a token waits for is kept waiting by what is only needed for the next. No block waits for all others, but those of
+// `windows` once, at the end of a launch.
 //
 // One text in seven files, behind the cells' pointwise.cu: products (here), steps, halves, choice, many, messages, one; and on
 // Hopper, windows.
