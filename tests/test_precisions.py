@@ -12,6 +12,7 @@ from helpers import CPU, tiny, tiny_corpus
 
 from unroll import devices, kernels, load, precisions, train
 from unroll.errors import ConfigurationError
+from unroll.kernels import persistent
 from unroll.run import RunFolder
 
 
@@ -77,3 +78,17 @@ def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(t
     run = load(tmp_path / "run", device="cpu")
     assert run.model.experiments[0].precision == "float32"
     assert any("trained in bfloat16, which this device lacks" in note for note in run.notes)
+
+
+def test_the_persistent_kernel_is_not_launched_with_registers_that_its_warps_cannot_share_out(monkeypatch) -> None:
+    class Compiled:
+        registers = 160
+
+        def allow(self, *_sizes: int) -> Compiled:
+            return self
+
+    monkeypatch.setattr(persistent._cuda, "module", lambda *_: {name: Compiled() for name in ("forward", "mark")})
+    code = persistent._Code(hidden=128, rows=64, cell=0, tiles=1, chains=1)
+    code.function("mark")
+    with pytest.raises(ConfigurationError, match=r"160 registers a thread .* 168. Choose --kernel fused"):
+        code.function("forward")

@@ -13,7 +13,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from unroll import durable
 from unroll.cache import cache_folder
 from unroll.errors import SaveError
 
+_REGISTERS = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _ANY_CLUSTER = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 
@@ -46,6 +47,13 @@ class Function:
             _driver("cuFuncSetAttribute", self.handle, ctypes.c_int(_ANY_CLUSTER), ctypes.c_int(1))
         self.shared = shared
         return self
+
+    @cached_property
+    def registers(self) -> int:
+        """Of a thread at its launch."""
+        found = ctypes.c_int()
+        _driver("cuFuncGetAttribute", ctypes.byref(found), ctypes.c_int(_REGISTERS), self.handle)
+        return found.value
 
     def launch(self, grid: Sequence[int], block: int, *arguments: Argument, together: bool = False) -> None:
         """Tensors go as pointers, None as a null pointer, integers as int, numbers as float, structures by value.

@@ -254,7 +254,8 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const Gates* bi
                 await_written(c);
                 if (t + 1 < T) {
                     const u32 box = boxes + 8 * made;
-                    if (porter == 0) gate_expect(box, (BLOCKS - 1) * SLICE);  // the block's own slice is there
+                    // The block's own slice is there. Not to be said any earlier: whoever hears it relies on the porters having met.
+                    if (porter == 0) gate_expect(box, (BLOCKS - 1) * SLICE);
                     if (CHAINS > 1) {
                         if (porter == 0) spread(address(slice), exchange + made * MAIL, box, me.block);
                     } else if (peer < BLOCKS && peer != me.block) {

@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 
 from unroll import beside, cuda
 from unroll.cells import RecurrentCell, State
+from unroll.errors import ConfigurationError
 from unroll.kernels import Layer, Network, States, _cuda
 from unroll.precisions import product
 
@@ -30,6 +31,7 @@ CLUSTERS = 7  # of 16 blocks that an H100 or H200 holds at a time
 WIDTHS = (128, 256, 384, 512)  # units a layer
 RANK = 3
 THREADS, PORTERS = 256, 128  # of a block: those that compute, and those that carry
+SHARE = 168  # registers of each at its launch, before they are shared out anew
 GATES = Path(cuda.__file__).with_name("hopper_gates.cu")
 TOTALS = 5  # see persistent.cu
 MARKS = 16  # columns behind the units of h are a multiple of this: rows begin where sectors of memory do
@@ -120,7 +122,13 @@ class _Code(NamedTuple):
 
     def function(self, name: str, shared: int = 0) -> cuda.Function:
         defines = {name.upper(): value for name, value in self._asdict().items()}
-        return _cuda.module("persistent", {**defines, "APPROXIMATE": 1}, GATES)[name].allow(shared, self.blocks)
+        function = _cuda.module("persistent", {**defines, "APPROXIMATE": 1}, GATES)[name].allow(shared, self.blocks)
+        if name in ("forward", "backward") and function.registers != SHARE:  # they would wait for ever
+            raise ConfigurationError(
+                f"The kernel persistent was compiled with {function.registers} registers a thread where its warps "
+                f"share out {SHARE}. Choose --kernel fused."
+            )
+        return function
 
     def launch(self, name: str, count: int, runs: int, *arguments: cuda.Argument) -> None:
         """One of the smaller functions, with so many threads for each run."""
