@@ -1,4 +1,4 @@
-"""One training batch on the CPU, ours against nn.LSTM, side by side. Writes a record to results/bench.
+"""One training batch on the CPU, ours against nn.LSTM, side by side. Writes a record to results/bench, one a processor.
 
 Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with leaky ReLU, softmax, Adam, float32. Ours
 has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. The peer comes
@@ -10,7 +10,7 @@ training a step follows one of its own kind, not one that has left its threads w
 which other processes used the processor does not count (where the system tells); times are medians, and a ratio is the
 median of the rounds' ratios.
 
-    python benchmarks/cpu_training.py [--rounds 15] [--seconds 120] [--out results/bench/cpu_training.json]
+    python benchmarks/cpu_training.py [--rounds 15] [--seconds 120]
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from unroll.machine_code import VECTORS, Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import panel
 
-RECORD = Path(__file__).parent.parent / "results" / "bench" / "cpu_training.json"
+RECORDS = Path(__file__).parent.parent / "results" / "bench"
 SUMS, TURN = 12, 8  # of the peak: so many at once hide what each takes, and so many rounds a turn of its loop
 ROWS, K2, DENSE, SYMBOLS = 64, 100, 1024, 85
 THREADS = 2
@@ -209,16 +209,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="undisturbed rounds of each case")
     parser.add_argument("--seconds", type=float, default=120.0, help="after which a case is content with fewer rounds")
-    parser.add_argument("--out", type=Path, default=RECORD, help="where the record goes")
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     ids = np.concatenate((np.arange(SYMBOLS), np.random.default_rng(0).integers(SYMBOLS, size=200_000)))
     corpus = Corpus.from_text("".join(chr(33 + i) for i in ids))
+    processor = binding.get_host_cpu_name()
     record = {
         "what": f"ms a training batch: {ROWS} rows, k2 = {K2}, |V| = {SYMBOLS}, dense {DENSE}, Adam, float32",
         "machine": f"{platform.machine()}, {platform.system()}, {torch.backends.cpu.get_cpu_capability()}",
-        "processor": binding.get_host_cpu_name(),
+        "processor": processor,
         "threads": THREADS,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -227,15 +227,15 @@ def main() -> None:
     }
     times = "".join(f"{name:>10}" for name in ("ours", "nn.LSTM", "floor", "peak"))
     print(f"{'γ':>4} {'r':>2} {'loss':>7}{times} {'ratio':>6}  fastest peer, rounds")
-    cases = []
+    cases, path = [], RECORDS / f"cpu_training_{processor}.json"
     for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
         row = case(hidden, layers, scored, corpus, options.rounds, options.seconds)
         cases.append(row)
         times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in ("ours", "peer", "floor", "peak"))
         rounds = f"{row['rounds']} (and {row['disturbed_rounds']} disturbed)"
         print(f"{hidden:4} {layers:2} {row['loss']:>7}{times} {row['ratio']:6.2f}  {row['peer']}, {rounds}", flush=True)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record | {"cases": cases}, indent=1) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record | {"cases": cases}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from unroll.paper.page import fill
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 COMPARISON, SCALING = "h200.json", "h200_scaling.json"
-CPUS = {"Emerald Rapids": "cpu_training.json", "Zen 4": "cpu_training_zen4.json"}
+CPUS = "cpu_training_*.json"  # the star is a processor, as LLVM calls it
 PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
 FIRST = 12  # launches of a profile that are listed
 
@@ -32,7 +32,9 @@ def blocks() -> dict[str, dict[str, str]]:
         "performance.md": {
             "bench": comparison(opened(COMPARISON)),
             "profiles": "\n\n".join(profile(loaded(name)) for name in PROFILES),
-            "cpu": cpus({name: loaded(record_of) for name, record_of in CPUS.items()}),
+            "cpu": cpus(
+                {path.stem.split("_")[-1]: loaded(path.name) for path in sorted((RESULTS / "bench").glob(CPUS))}
+            ),
             "parity": "\n".join(parity.verdict()),
         },
         "sampling.md": {
