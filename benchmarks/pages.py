@@ -12,7 +12,7 @@ from typing import Any
 
 import parity
 
-from unroll.benchmark import picture, record
+from unroll.benchmark import picture, power, record
 from unroll.benchmark.contestants import TITLES
 from unroll.benchmark.record import Record, Row
 from unroll.benchmark.table import fastest_precision
@@ -120,7 +120,8 @@ def profile(found: Mapping[str, Any]) -> str:
         f"{1000 * sum(e['ms'] for e in rest) / each:.0f} | {sum(e['share'] for e in rest):.1%} |"
     )
     lines.append(f"| sum, {runs} runs side by side | | {1000 * found['ms'] / each:.0f} | |")
-    return "\n".join(lines)
+    told = power.told(found["sustained"], runs)
+    return "\n".join([*lines, "", f"{told[0].upper()}{told[1:]}."])
 
 
 def cpus(records: Mapping[str, Any]) -> str:

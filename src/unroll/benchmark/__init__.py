@@ -12,7 +12,7 @@
     machine.py        where that was measured
     record.py         all of it as one JSON file, from which everything shown is drawn
     verdicts.py, table.py, picture.py, scaling_picture.py
-    profiling.py      where one contestant's time goes
+    profiling.py      where one contestant's time goes, with power.py: what a GPU draws meanwhile
 
 What is compared is a whole training step: the batch's tokens, forward, backward, Adam. Peers are given every advantage
 that costs them nothing: they have no peepholes, clip no gradients and look for no divergence.

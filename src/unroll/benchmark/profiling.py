@@ -10,6 +10,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from unroll import devices
+from unroll.benchmark import power
 from unroll.benchmark.contestants import Entry, Racer
 from unroll.benchmark.record import FORMAT
 from unroll.errors import InputError
@@ -41,7 +42,7 @@ def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any
         # beside the kernels in them.
         if not on_cuda or (e.device_type == DeviceType.CUDA and not e.is_user_annotation)
     ]
-    total = sum(e["ms"] for e in found)
+    total, counters = sum(e["ms"] for e in found), power.gauge(device)
     return {
         "format": FORMAT,
         "mode": "profile",
@@ -52,6 +53,7 @@ def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any
         "steps": STEPS,
         "runs": entry.runs,
         "ms": total,
+        "sustained": power.sustained(racer.step, device, counters) if counters else None,
         "events": [e | {"share": e["ms"] / total if total else 0.0} for e in sorted(found, key=lambda e: -e["ms"])],
     }
 
@@ -66,7 +68,9 @@ def read(content: dict[str, Any], path: Path) -> dict[str, Any]:
         numbers = {"ms": float(content["ms"]), "steps": int(content["steps"]), "runs": int(content["runs"])}
         if min(numbers.values()) < 0 or not numbers["steps"] or not numbers["runs"]:
             raise ValueError("a number below its least")
-        return {**content, **numbers, "events": events, "what": str(content["what"]), "kernel": str(content["kernel"])}
+        sustained = content.get("sustained") and {key: float(content["sustained"][key]) for key in power.KEYS}
+        texts = {key: str(content[key]) for key in ("what", "kernel")}
+        return {**content, **numbers, **texts, "events": events, "sustained": sustained}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path} is a damaged profile: {error!r}. Profile again with --json.") from None
 
@@ -96,4 +100,7 @@ def table(record: dict[str, Any]) -> Table:
     if rest:
         ms, share = sum(e["ms"] for e in rest), sum(e["share"] for e in rest)
         shown.add_row("", f"{ms:.3f}", f"{share:.1%}", Text(f"{len(rest)} others", style="dim"))
+    if record["sustained"]:
+        shown.caption = Text(power.told(record["sustained"], record["runs"]))
+        shown.caption_justify = "left"
     return shown
