@@ -1,9 +1,10 @@
 """One training batch on the CPU, ours against nn.LSTM, side by side. Writes a record to results/bench, one a processor.
 
 Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with leaky ReLU, softmax, Adam, float32. Ours
-has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. The peer comes
-in three forms, and the fastest of them counts. The floor is the matrix products of ours, alone, by torch; the peak is
-as many multiplications and additions out of registers: no float32 code for vectors can be faster than that.
+has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one run
+alone, and four side by side, of whose step a fourth counts. The peer comes in three forms, and the fastest of them
+counts. The floor is the matrix products of ours, alone, by torch; the peak is as many multiplications and additions out
+of registers: no float32 code for vectors can be faster than that.
 
 All take turns in one process, so that noise meets all alike. Each takes two steps, of which the second is timed: in
 training a step follows one of its own kind, not one that has left its threads waiting busily on a core. A round during
@@ -24,6 +25,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,7 @@ RECORDS = Path(__file__).parent.parent / "results" / "bench"
 SUMS, TURN = 12, 8  # of the peak: so many at once hide what each takes, and so many rounds a turn of its loop
 ROWS, K2, DENSE, SYMBOLS = 64, 100, 1024, 85
 THREADS = 2
+FLEET = 4  # runs side by side
 CPU = torch.device("cpu")
 DISTURBED = 0.05  # of one core, used by others during a round
 Step = Callable[[], None]
@@ -83,11 +86,12 @@ def peer(hidden: int, layers: int, scored: int, batch_first: bool = False, embed
     return step
 
 
-def ours(hidden: int, layers: int, scored: int, corpus: Corpus) -> Step:
-    """One step of a run alone."""
+def ours(hidden: int, layers: int, scored: int, corpus: Corpus, runs: int = 1) -> Step:
+    """One step of so many runs."""
     scheme = Scheme(loss="equal" if scored == K2 else "last", k1=20, k2=K2)
     run = devices.resolve(Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, device="cpu"))
-    return Learner([run], [corpus], CPU, run.kernel).step
+    fleet = [replace(run, seed=seed) for seed in range(runs)]
+    return Learner(fleet, [corpus] * runs, CPU, run.kernel).step
 
 
 def floor(hidden: int, layers: int, scored: int) -> tuple[Step, float]:
@@ -177,6 +181,7 @@ def case(hidden: int, layers: int, scored: int, corpus: Corpus, rounds: int, sec
     products, gflop = floor(hidden, layers, scored)
     steps = {
         "ours": ours(hidden, layers, scored, corpus),
+        "fleet": ours(hidden, layers, scored, corpus, FLEET),
         "one-hot, time first": peer(hidden, layers, scored),
         "one-hot, batch first": peer(hidden, layers, scored, batch_first=True),
         "embedding, time first": peer(hidden, layers, scored, embedded=True),
@@ -184,16 +189,23 @@ def case(hidden: int, layers: int, scored: int, corpus: Corpus, rounds: int, sec
         "peak": peak(gflop),
     }
     times, disturbed = race(steps, rounds, seconds)
+    times["fleet"] = [each / FLEET for each in times["fleet"]]
     medians = {name: statistics.median(values) for name, values in times.items()}
-    peers = {name: value for name, value in medians.items() if name not in ("ours", "floor", "peak")}
+    peers = {name: value for name, value in medians.items() if name not in ("ours", "fleet", "floor", "peak")}
     best = min(peers, key=lambda name: peers[name])
+
+    def ratio(name: str) -> float:
+        return round(statistics.median(p / o for p, o in zip(times[best], times[name], strict=True)), 3)
+
     return {
         "hidden": hidden,
         "layers": layers,
         "loss": "multi" if scored == K2 else "single",
         "ours_ms": round(medians["ours"], 2),
+        "fleet_ms": round(medians["fleet"], 2),
         "peer_ms": round(medians[best], 2),
-        "ratio": round(statistics.median(p / o for p, o in zip(times[best], times["ours"], strict=True)), 3),
+        "ratio": ratio("ours"),
+        "fleet_ratio": ratio("fleet"),
         "floor_ms": round(medians["floor"], 2),
         "peak_ms": round(medians["peak"], 2),
         "gflop": round(gflop, 2),
@@ -220,20 +232,22 @@ def main() -> None:
         "machine": f"{platform.machine()}, {platform.system()}, {torch.backends.cpu.get_cpu_capability()}",
         "processor": processor,
         "threads": THREADS,
+        "fleet": FLEET,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "kernel": devices.resolve(Experiment(device="cpu")).kernel,
         "load_before": round(os.getloadavg()[0], 2),
     }
-    times = "".join(f"{name:>10}" for name in ("ours", "nn.LSTM", "floor", "peak"))
-    print(f"{'γ':>4} {'r':>2} {'loss':>7}{times} {'ratio':>6}  fastest peer, rounds")
+    times = "".join(f"{name:>10}" for name in ("ours", "fleet", "nn.LSTM", "floor", "peak"))
+    print(f"{'γ':>4} {'r':>2} {'loss':>7}{times} {'ratios':>11}  fastest peer, rounds")
     cases, path = [], RECORDS / f"cpu_training_{processor}.json"
     for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
         row = case(hidden, layers, scored, corpus, options.rounds, options.seconds)
         cases.append(row)
-        times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in ("ours", "peer", "floor", "peak"))
+        times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in ("ours", "fleet", "peer", "floor", "peak"))
+        ratios = f"{row['ratio']:5.2f} {row['fleet_ratio']:5.2f}"
         rounds = f"{row['rounds']} (and {row['disturbed_rounds']} disturbed)"
-        print(f"{hidden:4} {layers:2} {row['loss']:>7}{times} {row['ratio']:6.2f}  {row['peer']}, {rounds}", flush=True)
+        print(f"{hidden:4} {layers:2} {row['loss']:>7}{times} {ratios}  {row['peer']}, {rounds}", flush=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record | {"cases": cases}, indent=1) + "\n")
 
