@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -112,7 +114,11 @@ def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
 def test_all_problems_of_the_options_are_told_at_once() -> None:
     options = ["--k1", 0, "--k2", -3, "--dropout", 1.5, "--hidden", 0, "--learning-rate", "nan", "--cell", "lstn"]
     words = ["k1 must be at least 1. Got 0", "k2 must be at least 1. Got -3", "dropout must be at least 0 and below 1"]
-    words += ["hidden must be at least 1", "learning_rate must be a positive number. Got nan", "Did you mean lstm?"]
+    words += [
+        "hidden must be at least 1",
+        "learning_rate must be a positive number, at most 1e6. Got nan",
+        "Did you mean lstm?",
+    ]
     check_refused(unroll("train", "markov", *options), *words)
 
 
@@ -138,6 +144,8 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--test-tokens", 50], ["test_tokens must be more than k2 = 100. Got 50"]),
         (["--save-every", 0], ["save_every must be at least 1"]),
         (["--train", "multi-loss,k3=2,k3=3"], ["k3 more than once"]),
+        (["--train", "conditional,,"], ["a comma with no key behind it"]),
+        (["--learning-rate", "1e300"], ["at most 1e6"]),
         (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
         (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),
         (["--k1", 10**23], ["k1 must be below 2^31"]),
@@ -192,7 +200,8 @@ def test_temperature_0_is_argmax(run: Path) -> None:
 
 def test_an_output_folder_that_exists_is_left_alone(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.iterdir()}
-    check_refused(unroll("train", "markov", "--out", run), "exists and is not empty", f"unroll train --resume {run}")
+    refused = unroll("train", "markov", "--out", run)
+    check_refused(refused, f"{run} exists and is not empty. Choose another folder with --out.")
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -274,3 +283,22 @@ def test_a_test_symbol_not_seen_in_training_is_named_with_its_position(run: Path
     other = tmp_path / "other.txt"
     other.write_text("abc" * 50 + "X" + "abc" * 50)
     check_refused(unroll("eval", run, "--corpus", other), "'X' (U+0058) at position 150")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+def test_a_corpus_whose_name_is_no_utf_8_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
+    text = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt"))
+    text.write_text("to be or not to be, that is the question. " * 100)
+    for command in ("train", "sweep"):
+        out = tmp_path / command
+        check_refused(unroll(command, text, "--out", out, "--hidden", 8, "--batches", 2), "UTF-8", "another name")
+        assert not out.exists()
+    assert unroll("data", "info", text).code == 0
+
+
+def test_a_report_on_a_folder_whose_name_is_no_utf_8_is_written(run: Path, tmp_path: Path) -> None:
+    named = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    shutil.copytree(run, named)
+    made = unroll("report", named, "--out", tmp_path / "page.html")
+    assert made.code == 0, made.err
+    assert "caf" in (tmp_path / "page.html").read_text("utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,22 @@ def test_metrics_cut_short_send_the_run_to_the_checkpoint_that_counts_no_more_of
     assert results(half.parent, PROCEDURE) == uninterrupted(PROCEDURE)
 
 
+def test_weights_are_read_also_where_the_metrics_are_gone_and_resume_says_which_file_is_missing(half: Path) -> None:
+    (half / "metrics.jsonl").unlink()
+    assert unroll.load(half).metrics == []
+    with pytest.raises(RunError, match="Bring back what is missing") as caught:
+        resume(half)
+    assert all("metrics.jsonl has 0 bytes" in problem for problem in caught.value.problems[:2])
+
+
+def test_where_no_checkpoint_is_whole_loading_says_why(half: Path) -> None:
+    for path in (half / "checkpoints").iterdir():
+        flip(path, -1)
+    with pytest.raises(RunError, match=r"neither weights\.safetensors nor a whole checkpoint") as caught:
+        unroll.load(half)
+    assert sum("damaged" in problem for problem in caught.value.problems) == 2
+
+
 def test_two_damaged_checkpoints_are_told_and_nothing_is_begun_again_behind_the_users_back(half: Path) -> None:
     for path in (half / "checkpoints").iterdir():
         flip(path, -1)
@@ -228,7 +245,7 @@ def test_a_fleet_with_one_damaged_checkpoint_goes_back_together(tmp_path: Path) 
         ({"seed": 6}, "seed was 5"),
         ({"hidden": 7}, "hidden was 6"),
         ({"batches": 30}, "batches may only be raised"),
-        ({"scheme": replace(PROCEDURES[PROCEDURE][0].scheme, k1=5)}, "scheme was .*k1 = 4.* is .*k1 = 5"),
+        ({"scheme": replace(PROCEDURES[PROCEDURE][0].scheme, k1=5)}, "k1 was 4, is 5"),
     ],
 )
 def test_another_configuration_is_refused_with_the_difference_and_run_toml_is_untouched(
@@ -238,6 +255,31 @@ def test_another_configuration_is_refused_with_the_difference_and_run_toml_is_un
     with pytest.raises(RunError, match=told):
         killing.train(PROCEDURE, half.parent, resume=True, **change)
     assert contents(half) == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("learning_rate", "0.5", "learning_rate was 0.01, is 0.5"),
+        ("seed", "6", "seed was 5, is 6"),
+        ("k1", "5", "k1 was 4, is 5"),
+        ("batches", "30", "batches may only be raised: it was 40, is 30"),
+        ("test_tokens", "20", "test_tokens was None, is 20"),
+    ],
+)
+def test_a_run_toml_that_was_changed_by_hand_is_refused_on_resume_and_told_where_weights_are_read(
+    half: Path, setting: str, value: str, told: str
+) -> None:
+    toml = half / "run.toml"
+    text = re.sub(rf"(?m)^{setting} = .*\n", "", toml.read_text())
+    table = {"learning_rate": "optimiser", "k1": "scheme", "test_tokens": "evaluation"}.get(setting, "training")
+    toml.write_text(text.replace(f"[{table}]\n", f"[{table}]\n{setting} = {value}\n"))
+    changed = RunFolder(half).experiment
+    before = contents(half)
+    with pytest.raises(RunError, match=told):
+        list(train_fleet([changed], killing.corpora(PROCEDURE), [half], resume=True))
+    assert contents(half) == before
+    assert any(told in note for note in unroll.load(half).notes)
 
 
 def test_another_corpus_is_refused(half: Path) -> None:
@@ -259,7 +301,7 @@ def test_a_finished_run_is_not_trained_again(whole: Path) -> None:
 
 def test_a_folder_with_anything_in_it_is_not_written_over(whole: Path) -> None:
     before = contents(whole)
-    with pytest.raises(RunError, match=r"exists and is not empty\. Go on with it: unroll train --resume"):
+    with pytest.raises(RunError, match=r"exists and is not empty\. Choose another folder with --out"):
         killing.train(PROCEDURE, whole.parent)
     assert contents(whole) == before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -199,3 +200,44 @@ def test_a_run_whose_weights_diverged_says_so(run: unroll.Run, tmp_path: Path) -
 def test_settings_are_said_under_one_name_each() -> None:
     assert Settings(length=3).tokens == Settings(max_new_tokens=3).tokens == 3
     assert Settings(stop="ab").stops == Settings(stop=["ab"]).stops == ("ab",)
+
+
+@pytest.mark.parametrize(
+    ("controls", "words"),
+    [
+        ({"length": 2.5}, "length must be a whole number. Got 2.5."),
+        ({"max_new_tokens": "9"}, "max_new_tokens must be a whole number. Got '9'."),
+        ({"top_k": 2.5}, "top_k must be a whole number"),
+        ({"seed": 2.5}, "seed must be a whole number"),
+        ({"num_return_sequences": 2.5}, "num_return_sequences must be a whole number"),
+        ({"num_beams": True}, "num_beams must be a whole number"),
+        ({"temperature": "hot"}, "temperature must be a number. Got 'hot'."),
+        ({"top_p": True}, "top_p must be a number"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_in_words(run: unroll.Run, controls: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        unroll.sample(run, "abc", **controls)
+    assert words in str(caught.value)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(run: unroll.Run) -> None:
+    said = unroll.sample(run, "abc", length=np.int64(5), seed=np.int32(3), top_k=np.int16(2), temperature=np.float32(1))
+    assert said == unroll.sample(run, "abc", length=5, seed=3, top_k=2)
+
+
+def test_what_is_no_run_or_no_text_is_refused_in_words(run: unroll.Run) -> None:
+    path: Any = str(run.path)
+    for ask in (
+        lambda: unroll.sample(path, "abc"),
+        lambda: unroll.sample_all(path, [Request("abc")]),
+        lambda: unroll.sample_all(run, [Request("abc", length=cast(Any, 2.5))]),
+        lambda: unroll.score(path, "abc"),
+        lambda: unroll.score(run, cast(Any, b"abc")),
+        lambda: unroll.surprisals(run, cast(Any, None)),
+        lambda: unroll.perplexity(path),
+        lambda: unroll.sample(run, cast(Any, 7)),
+        lambda: unroll.load(cast(Any, None)),
+    ):
+        with pytest.raises(ConfigurationError, match="Got"):
+            ask()

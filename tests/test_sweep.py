@@ -286,3 +286,15 @@ def test_a_plan_of_another_sweep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / "plan.json").write_bytes((tmp_path / "b" / "plan.json").read_bytes())
     with pytest.raises(RunError, match="is another sweep's"):
         drive(tmp_path / "a", None)
+
+
+def test_requests_that_differ_in_what_does_nothing_are_one_run_and_its_row_says_what_its_name_and_record_say(
+    tmp_path: Path,
+) -> None:
+    drive(tmp_path, small(cell=["lstm", "gru"], peepholes=["off", "paper"], batches=2))
+    found = table(tmp_path)
+    assert sorted((row["cell"], row["peepholes"]) for row in found) == [
+        ("gru", "off"), ("lstm", "off"), ("lstm", "paper"),
+    ]  # fmt: skip
+    for row in found:
+        assert RunFolder(tmp_path / "runs" / row["run"]).experiment.peepholes == row["peepholes"]

@@ -15,10 +15,10 @@ from unroll.corpus import Corpus
 from unroll.errors import RunError
 from unroll.evaluation import Perplexity, middle, perplexities, token_nll
 from unroll.events import Ended, Evaluated, Event, Warned
-from unroll.experiment import Experiment
+from unroll.experiment import Experiment, write_toml
 from unroll.kernels import States
 from unroll.learner import Learner
-from unroll.run import Checkpoint, RunFolder
+from unroll.run import Checkpoint, RunFolder, changed_since
 from unroll.samplers import PROCEDURES
 from unroll.signals import Watch
 from unroll.version import VERSION
@@ -113,7 +113,10 @@ class Bookkeeping:
             # To begin again would cut away what was trained: only where nothing was ever saved for all of them.
             if going and self._were_saved(going):
                 names = ", ".join(str(self.folders[m].path) for m in going)
-                raise RunError(*messages, f"No whole checkpoint of one batch is left in {names}. Bring one back.")
+                raise RunError(
+                    *messages,
+                    f"No whole checkpoint of one batch is left to go on from in {names}. Bring back what is missing.",
+                )
             if any(self.folders[m].status["state"] != "new" for m in going):
                 messages.append("There is no checkpoint yet: training starts from the beginning.")
             for m in going:
@@ -139,10 +142,15 @@ class Bookkeeping:
         return bool(files) or any(self.folders[m].status["batch"] > 0 for m in going)
 
     def _require_fit(self, m: int, checkpoint: Checkpoint) -> None:
-        """A whole checkpoint may still be that of another model."""
+        """A whole checkpoint may still be that of another run."""
+        path = self.folders[m].path
+        if changes := changed_since(checkpoint.facts, self.experiments[m]):
+            raise RunError(
+                f"{path / 'run.toml'} was changed since batch {checkpoint.batch:,}: {'; '.join(changes)}. "
+                "A run goes on as it began: put it back, or start a new run."
+            )
         expected = {name: (t.shape, t.dtype) for name, t in self.learner.snapshot(m).items()}
         if expected != {name: (t.shape, t.dtype) for name, t in checkpoint.tensors.items()}:
-            path = self.folders[m].path
             raise RunError(f"The checkpoint of batch {checkpoint.batch:,} in {path} is another model's.")
 
     def step(self) -> None:
@@ -290,8 +298,13 @@ class Bookkeeping:
         }
 
     def _facts(self, m: int) -> dict[str, str]:
-        identity = self.experiments[m].identity
-        return {"identity": identity, "seconds": repr(self.seconds), "evaluating": repr(self.evaluating)}
+        experiment = self.experiments[m]
+        return {
+            "identity": experiment.identity,
+            "run": write_toml(experiment),
+            "seconds": repr(self.seconds),
+            "evaluating": repr(self.evaluating),
+        }
 
 
 def _test_ids(experiment: Experiment, corpus: Corpus, device: torch.device) -> torch.Tensor:

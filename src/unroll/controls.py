@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TypedDict
 
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError
 
 LENGTH = 500
+# What must be whole numbers, and what numbers of any kind.
+WHOLE = ("num_return_sequences", "length", "max_new_tokens", "top_k", "num_beams", "seed")
+NUMBERS = ("temperature", "top_p", "min_p")
 TEXTS, BEAMS = 1_000_000, 10_000  # at most: more are a slip of the hand
+
+
+def whole_number(name: str, value: object) -> str | None:
+    """What is wrong with a value that must be one, in words."""
+    right = isinstance(value, Integral) and not isinstance(value, bool)
+    return None if right else f"{name} must be a whole number. Got {value!r}."
 
 
 class Controls(TypedDict, total=False):
@@ -74,6 +84,18 @@ class Settings:
         usual = 0.0 if self.do_sample is False else 1.0
         temperature = usual if self.temperature is None else self.temperature
         return Decoding(temperature, self.top_k, self.top_p, self.min_p)
+
+    @property
+    def mistaken(self) -> list[str]:
+        """What is of another type than it must be."""
+        wrong = [whole_number(name, getattr(self, name)) for name in WHOLE if getattr(self, name) is not None]
+        for name in NUMBERS:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+                wrong.append(f"{name} must be a number. Got {value!r}.")
+        if self.prompt is not None and not isinstance(self.prompt, str):
+            wrong.append(f"The prompt must be text. Got {self.prompt!r}.")
+        return [problem for problem in wrong if problem]
 
     @property
     def problems(self) -> list[str]:

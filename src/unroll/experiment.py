@@ -39,7 +39,7 @@ def _within(low: float, high: float, words: str) -> Check:
     return lambda v: low <= v < high, words
 
 
-_POSITIVE: Check = (lambda v: math.isfinite(v) and v > 0, "a positive number")
+_RATE: Check = (lambda v: 0 < v <= 1e6, "a positive number, at most 1e6")
 _POINTS = _within(2, 10_001, "between 2 and 10,000")
 _SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
 
@@ -84,7 +84,7 @@ class Experiment:
     forget_bias: float = _setting("model", 0.0, (math.isfinite, "a finite number"))
 
     optimiser: str = _setting("optimiser", "adam")
-    learning_rate: float = _setting("optimiser", 0.001, _POSITIVE)
+    learning_rate: float = _setting("optimiser", 0.001, _RATE)
 
     batches: int = _setting("training", 12800, _at_least(1))
     rows: int = _setting("training", 64, _at_least(1))
@@ -183,11 +183,23 @@ def problems(experiment: Experiment) -> list[str]:
             )
         elif check and check is not _SEED and type(value) is int and value >= LARGEST:
             found.append(f"{setting.name} must be below 2^31. Got {value}.")
+    for name in ("corpus", "title"):
+        if name in right and not _is_text(right[name]):
+            found.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
         found.append("evaluate_carried needs a carried state, as in scheme 4. Drop --evaluate-carried.")
     return [problem for problem in found if problem]
+
+
+def _is_text(text: str) -> bool:
+    """A file's name need not be: bytes of it that are no UTF-8 reach Python as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def from_options(options: Mapping[str, Any], scheme: Mapping[str, Any]) -> Experiment:
@@ -218,6 +230,25 @@ def to_tables(experiment: Experiment) -> dict[str, dict[str, Any]]:
         table = tables.setdefault(setting.metadata["table"], {})
         table |= {name: v for name, v in own.items() if v is not None}
     return tables
+
+
+def differences(before: Experiment, now: Experiment) -> list[str]:
+    """What a run may not change on the way, in words: all that decides what it computes, and what it is scored on.
+
+    Where its text lies and what it computes on may change, and it may get longer.
+    """
+    free = {f.name for f in fields(Experiment) if f.metadata["table"] == "corpus" and not f.metadata["trains"]}
+    free |= {"source", "batches"}
+    old, new = ({**tables, "machine": {}} for tables in (to_tables(before), to_tables(now)))
+    wrong = [
+        f"{name} was {old[table].get(name)}, is {new[table].get(name)}"
+        for table in old
+        for name in dict.fromkeys((*old[table], *new[table]))
+        if name not in free and old[table].get(name) != new[table].get(name)
+    ]
+    if now.batches < before.batches:
+        wrong.append(f"batches may only be raised: it was {before.batches:,}, is {now.batches:,}")
+    return wrong
 
 
 def write_toml(experiment: Experiment) -> str:

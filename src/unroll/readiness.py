@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from unroll import fleet, moving
 from unroll.batches import Schedule
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
-from unroll.experiment import Experiment
+from unroll.experiment import Experiment, differences
 from unroll.run import RunFolder
 
 
@@ -66,21 +66,19 @@ def resume(
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
     changed, changes = moving.here(experiment, device, threads)
+    # run.toml may have been changed by hand: what it ran on last is in status.json.
+    ran, named = folder.status, {change.split()[0] for change in changes}
+    for name, now in (("kernel", changed.kernel), ("threads", changed.threads)):
+        if name not in named and ran.get(name, now) != now:
+            changes.append(f"{name} was {ran[name]}, is {now}")
     notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
     return replace(changed, batches=batches or experiment.batches), open_corpus(experiment), notes
 
 
 def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) -> None:
     """A run goes on as it began: it may get longer, or move to another machine."""
-    before = folder.experiment
-    wrong = [
-        f"{f.name} was {getattr(before, f.name)} in {folder.path}, is {getattr(experiment, f.name)}: start a new run."
-        for f in fields(before)
-        if (f.metadata.get("trains", f.name == "scheme") and f.name != "batches")
-        and getattr(before, f.name) != getattr(experiment, f.name)
-    ]
-    if experiment.batches < before.batches:
-        wrong.append(f"batches may only be raised on resume: it was {before.batches:,}, is {experiment.batches:,}.")
+    changes = differences(folder.experiment, experiment)
+    wrong = [f"{change}. {folder.path} goes on as it began: start a new run." for change in changes]
     if folder.vocabulary != corpus.vocabulary:
         wrong.append(f"{folder.path / 'vocabulary.json'} is not the vocabulary of the corpus. Copy the whole folder.")
     if wrong:

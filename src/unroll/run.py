@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from unroll import durable, locking
 from unroll.errors import RunError, SaveError
-from unroll.experiment import Experiment, read_toml, write_toml
+from unroll.experiment import Experiment, differences, read_toml, write_toml
 from unroll.tokens import Vocabulary
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ class Checkpoint:
     batch: int
     tensors: dict[str, Tensor]
     facts: dict[str, str]
+
+
+def changed_since(facts: Mapping[str, str], experiment: Experiment) -> list[str]:
+    """What an experiment says otherwise than it did when weights with these facts were saved, in words."""
+    return differences(read_toml(facts["run"], "the saved run.toml"), experiment) if "run" in facts else []
 
 
 class RunFolder:
@@ -85,8 +90,11 @@ class RunFolder:
     def refuse_occupied(self) -> None:
         """Nothing that exists is ever written over."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            advice = f"Go on with it: unroll train --resume {self.path}. " if self.is_run() else ""
-            raise RunError(f"{self.path} exists and is not empty. {advice}Or choose another folder with --out.")
+            goes_on = False
+            with suppress(RunError):  # what is wrong with it is said where it is gone on with
+                goes_on = self.is_run() and not self.has_ended()
+            advice = f"Go on with it: unroll train --resume {self.path}. Or choose" if goes_on else "Choose"
+            raise RunError(f"{self.path} exists and is not empty. {advice} another folder with --out.")
 
     def is_run(self) -> bool:
         """Whether this looks like a run at all."""
@@ -172,22 +180,29 @@ class RunFolder:
         path = self._checkpoint(batch)
         tensors, facts = durable.unseal(path)
         try:
-            stated, counted, _ = int(facts["batch"]), int(facts["metrics_bytes"]), float(facts["seconds"])
+            stated, _, _ = int(facts["batch"]), int(facts["metrics_bytes"]), float(facts["seconds"])
         except (KeyError, ValueError):
             raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
         if stated != batch:
             raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
-        metrics = self.path / "metrics.jsonl"
-        size = metrics.stat().st_size if metrics.exists() else 0
-        if size < counted:
-            raise RunError(f"{metrics} has {size:,} bytes, fewer than the {counted:,} that {path.name} counts.")
         return Checkpoint(batch, tensors, facts)
 
-    def good_checkpoints(self, warnings: list[str]) -> Iterator[Checkpoint]:
-        """Whole checkpoints, newest first; damaged ones are told and passed over."""
+    def _require_metrics(self, checkpoint: Checkpoint) -> None:
+        """To go on from a checkpoint, the lines that it counts must be there."""
+        metrics, counted = self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"])
+        size = metrics.stat().st_size if metrics.exists() else 0
+        if size < counted:
+            name = self._checkpoint(checkpoint.batch).name
+            raise RunError(f"{metrics} has {size:,} bytes, fewer than the {counted:,} that {name} counts.")
+
+    def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
+        """Whole checkpoints, newest first, from which a run `goes_on`; others are told and passed over."""
         for batch in reversed(self.checkpoints()):
             try:
-                yield self.checkpoint(batch)
+                found = self.checkpoint(batch)
+                if goes_on:
+                    self._require_metrics(found)
+                yield found
             except RunError as error:
                 warnings.append(f"{error} It is passed over.")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from unroll import plugins
 from unroll.beams import beam_search
-from unroll.controls import LENGTH, Controls, Settings
+from unroll.controls import LENGTH, Controls, Settings, whole_number
 from unroll.decoding import Decoding
 from unroll.errors import ConfigurationError, InputError, SymbolError
 from unroll.experiment import SEEDS
@@ -24,7 +24,7 @@ from unroll.generation import Stream, generate
 from unroll.prompts import prompt_ids, seed_sequence
 from unroll.stepping import Ids
 from unroll.stops import Stops, Writer
-from unroll.trained import Run
+from unroll.trained import Run, require_run
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def stream(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) ->
 
 def sample_all(run: Run, requests: Sequence[Request], sample: str | None = None) -> list[Sample]:
     """Many texts at once, each as it would be drawn alone."""
+    require_run(run)
     procedure = sample or run.experiment.scheme.sample
     prompts = checked(run, requests, procedure)
     writers = [Writer(Stops(run.vocabulary, request.stop)) for request in requests]
@@ -120,7 +121,7 @@ def stream_all(
 def _drawn(
     run: Run, requests: Sequence[Request], prompts: Sequence[Ids], procedure: str, writers: Sequence[Writer]
 ) -> Iterator[tuple[int, Token]]:
-    streams = [Stream(p, r.length, r.decoding, r.seed) for r, p in zip(requests, prompts, strict=True)]
+    streams = [Stream(p, int(r.length), r.decoding, int(r.seed)) for r, p in zip(requests, prompts, strict=True)]
     left = [stream.length for stream in streams]
     drawing = generate(
         run.model, streams, run.experiment.scheme.k2, procedure, lambda place, token: writers[place].ended
@@ -152,10 +153,13 @@ def answer(run: Run, settings: Settings) -> list[Sample]:
 
 def requested(run: Run, settings: Settings, also: Sequence[str] = ()) -> list[Request]:
     """The texts that settings ask for, or every problem at once, those known before among them."""
+    require_run(run)
+    if settings.mistaken:
+        raise ConfigurationError(*also, *settings.mistaken)
     problems = [*also, *settings.problems]
     decoding = Decoding() if problems else settings.decoding
     requests = [
-        Request(settings.prompt, settings.tokens, decoding, settings.seed + n, settings.stops)
+        Request(settings.prompt, int(settings.tokens), decoding, int(settings.seed) + n, settings.stops)
         for n in range(1 if problems else settings.texts)
     ]
     checked(run, requests, settings.sample or run.experiment.scheme.sample, problems)
@@ -181,12 +185,15 @@ def checked(run: Run, requests: Sequence[Request], procedure: str, also: Sequenc
         raise SymbolError(*dict.fromkeys(symbols))
     if problems:
         raise ConfigurationError(*dict.fromkeys(problems + symbols))
-    chosen = (prompts[r.prompt] if r.prompt is not None else seed_sequence(run, r.seed) for r in requests)
+    chosen = (prompts[r.prompt] if r.prompt is not None else seed_sequence(run, int(r.seed)) for r in requests)
     return [np.asarray(ids, np.int64) for ids in chosen]
 
 
 def _problems(request: Request) -> list[str]:
-    wrong = []
+    mistaken = [whole_number(name, getattr(request, name)) for name in ("length", "seed")]
+    wrong = [problem for problem in mistaken if problem]
+    if wrong:
+        return wrong
     if request.length < 1:
         wrong.append(f"length must be at least 1. Got {request.length}.")
     if not 0 <= request.seed < SEEDS:

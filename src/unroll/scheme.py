@@ -138,7 +138,9 @@ def parse_training(text: str) -> dict[str, Any]:
     for item in keys:
         key, _, value = item.partition("=")
         try:
-            if [other.partition("=")[0] for other in keys].count(key) > 1:
+            if not item:
+                wrong.append(f"--train has a comma with no key behind it: {text!r}.")
+            elif [other.partition("=")[0] for other in keys].count(key) > 1:
                 wrong.append(f"--train names {key} more than once.")
             elif key == "k3":
                 fields["k3"] = int(value)
@@ -159,7 +161,7 @@ def parse_training(text: str) -> dict[str, Any]:
         except ValueError:
             wrong.append(f"{key} must be {'an integer' if key == 'k3' else RESETS}. Got {value!r}.")
     if wrong:
-        raise ConfigurationError(*wrong)
+        raise ConfigurationError(*dict.fromkeys(wrong))
     return fields
 
 

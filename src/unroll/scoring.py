@@ -23,7 +23,7 @@ from unroll.errors import ConfigurationError, RunError, SymbolError
 from unroll.evaluation import Perplexity
 from unroll.streams import DIVERGED
 from unroll.tokens import Ids, Vocabulary
-from unroll.trained import Run, procedure_of
+from unroll.trained import Run, procedure_of, require_run
 
 RENDERED = 1 << 16  # tokens whose bytes are counted at a time
 LEVELS = (1, 2, 4, 8)  # bits that divide five levels of surprise: probability 1/2, 1/4, 1/16, 1/256
@@ -112,6 +112,7 @@ class Scored:
 
 def score(run: Run, text: str, sample: str | None = None) -> list[float]:
     """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
+    _require(run, text)
     ids = run.vocabulary.encode(text)
     return [-nats for stretch in stretches(run, ids, sample) for nats in stretch.nats_n.tolist()]
 
@@ -121,11 +122,18 @@ def surprisals(run: Run, text: str, alternatives: int = 5, sample: str | None = 
 
     `sample` is the procedure, the scheme's own by default.
     """
+    _require(run, text)
     ids, symbols = run.vocabulary.encode(text), run.vocabulary.symbols
     found = tuple(each(run, ids, (symbols[i] for i in ids), symbols, alternatives, sample))
     nats = 0.0 - math.fsum(token.logprob for token in found)  # never −0, which a text of one symbol would come to
     total = Total(nats, len(found), predicted_bytes(run.vocabulary, ids))
     return Scored(procedure_of(run, sample), symbols[ids[0]], found, total)
+
+
+def _require(run: Run, text: str) -> None:
+    require_run(run)
+    if not isinstance(text, str):
+        raise ConfigurationError(f"What is scored is text. Got {str(text)[:60]!r}.")
 
 
 def each(

@@ -35,7 +35,8 @@ def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failur
             row = _described(training.name, asked) | _results(
                 folders[training.name], asked.scheme.sample, failures.get(training.name)
             )
-            found[row["run"], row["sample"], row["corpus"]] = row
+            # Requests that differ in what does nothing (a GRU's peepholes) are one run, under the first one's name.
+            found.setdefault((row["run"], row["sample"], row["corpus"]), row)
     return sorted(found.values(), key=_order)
 
 

@@ -19,7 +19,7 @@ from unroll.experiment import Experiment
 from unroll.initialisation import parameter_shapes
 from unroll.kernels import States
 from unroll.model import Model
-from unroll.run import RunFolder
+from unroll.run import RunFolder, changed_since
 from unroll.tokens import Vocabulary
 
 
@@ -55,21 +55,32 @@ class Run:
         return corpus
 
 
+def require_run(run: object) -> None:
+    """A folder's path is an easy slip."""
+    if not isinstance(run, Run):
+        raise ConfigurationError(f"A run is what unroll.load(FOLDER) reads. Got {run!r}.")
+
+
 def load(path: str | Path, device: str = "auto") -> Run:
     """Read a run: its weights if it has ended, else its newest whole checkpoint."""
+    if not isinstance(path, str | Path):
+        raise ConfigurationError(f"A run is read from its folder's path. Got {path!r}.")
     folder = RunFolder(path)
     experiment, vocabulary = folder.experiment, folder.vocabulary
     notes: list[str] = []
     if (folder.path / "weights.safetensors").exists():
         from unroll.durable import unseal
 
-        tensors, _ = unseal(folder.path / "weights.safetensors")
+        tensors, facts = unseal(folder.path / "weights.safetensors")
     else:
-        newest = next(folder.good_checkpoints(notes), None)
+        newest = next(folder.good_checkpoints(notes, goes_on=False), None)
         if newest is None:
-            raise RunError(f"{path} holds neither weights.safetensors nor a whole checkpoint: nothing was trained yet.")
-        tensors = newest.tensors
+            missing = f"{path} holds neither weights.safetensors nor a whole checkpoint"
+            raise RunError(*notes, f"{missing}." if notes else f"{missing}: nothing was trained yet.")
+        tensors, facts = newest.tensors, newest.facts
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+    if changes := changed_since(facts, experiment):
+        notes.append(f"{folder.path / 'run.toml'} was changed after the training: {'; '.join(changes)}.")
     status = folder.status
     if status["state"] == "stopped":
         notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
@@ -115,6 +126,7 @@ def perplexity(
     `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one
     a row of the carried states that the run ended with.
     """
+    require_run(run)
     if start not in ("first", "carried"):
         raise ConfigurationError(f"start must be first or carried. Got {start!r}.")
     if start == "carried" and run.carried is None:

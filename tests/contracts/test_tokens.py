@@ -166,7 +166,11 @@ def test_the_kind_is_guessed_from_what_a_text_looks_like(sample: bytes, kind: st
     assert guess_kind(sample) == kind
 
 
-@pytest.mark.parametrize("text", ["60 x 61", "60 128", "-1 5", "6.5"])
-def test_what_is_no_note_is_named_with_its_position(text: str) -> None:
-    with pytest.raises(CorpusError, match=r"Token \d is '.*': a note is a number from 0 to 127"):
+@pytest.mark.parametrize(
+    ("text", "place"), [("60 x 61", 1), ("60 128", 1), ("-1 5", 0), ("6.5", 0), ("1 2 the first of many words", 2)]
+)
+def test_the_first_that_is_no_note_is_named_with_its_position(text: str, place: int) -> None:
+    with pytest.raises(
+        CorpusError, match=rf"Token {place} is '{text.split()[place]}': a note is a number from 0 to 127"
+    ):
         Vocabulary.of(text, "notes")

@@ -36,7 +36,7 @@ def _checked(lists: Iterable[list[str]]) -> Iterator[list[str]]:
     before = 0
     for tokens in lists:
         proper = {}
-        for token in set(tokens):
+        for token in dict.fromkeys(tokens):  # in their order, so that the first that is wrong is named
             if token in ("\n", UNKNOWN):
                 proper[token] = token
             elif token.isascii() and token.isdigit() and len(token) < 9 and int(token) <= 127:
