@@ -96,3 +96,11 @@ def test_a_last_word_that_cannot_be_said_changes_no_exit_code() -> None:
     command = [sys.executable, "-m", "unroll", "eval", "no-such-run"]
     with open("/dev/full", "w") as full:
         assert subprocess.run(command, stderr=full, check=False).returncode == unroll(*command[3:]).code
+
+
+def test_a_command_whose_output_is_closed_does_its_work(tmp_path: Path) -> None:
+    run, out = tiny_run(tmp_path), tmp_path / "sample.txt"
+    for command in (f"sample {run} --length 5 >&-", f"sample {run} --length 5 --out {out} >&- 2>&-"):
+        ended = subprocess.run(f"{sys.executable} -m unroll {command}", shell=True, stderr=subprocess.PIPE, text=True)
+        assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert out.exists()

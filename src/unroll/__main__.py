@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from contextlib import suppress
 
 
 def main() -> None:
     """Run the command line; what goes wrong becomes one message and an exit code, never a traceback."""
+    _open_what_is_closed()
     _take_any_text()
     try:
         from unroll.cli import app
@@ -28,6 +30,13 @@ def main() -> None:
 
 
 INTERRUPTED = 130
+
+
+def _open_what_is_closed() -> None:
+    """A command whose output was closed (`>&-`) does its work all the same, and no file of its own takes that place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open to the end)
 
 
 def _take_any_text() -> None:

@@ -40,7 +40,7 @@ def end_with_the_reader() -> None:
 
 def visible(text: str) -> str:
     """Text that cannot drive a terminal: a model may have learned escape sequences."""
-    if sys.stdout is None or not sys.stdout.isatty():
+    if not sys.stdout.isatty():
         return text
     return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
