@@ -28,7 +28,7 @@ def test_output_that_nobody_reads_on_ends_quietly_and_a_full_disk_is_said(tmp_pa
 def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Path) -> None:
     tiny_run(tmp_path)
     run = tmp_path / "interrupted run"
-    arguments = ["train", str(tmp_path / "corpus.txt"), "--batches", "100000", "--out", str(run), *TINY]
+    arguments = ["train", str(tmp_path / "corpus.txt"), "--batches", "2000", "--out", str(run), *TINY]
     process = subprocess.Popen(
         [sys.executable, "-m", "unroll", *arguments],
         stderr=subprocess.PIPE,
@@ -45,12 +45,9 @@ def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Pa
         assert process.wait(timeout=30) == 130
     assert f"unroll train --resume '{run}'" in told
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
-    batch = json.loads((run / "status.json").read_text())["batch"]
     refused = unroll("train", "--resume", run, "--batches", 50)
     assert refused.code == 2
     assert "may only be raised" in refused.err
-    configuration = (run / "run.toml").read_text().replace("batches = 100000", f"batches = {batch + 3}")
-    (run / "run.toml").write_text(configuration)
     assert unroll("train", "--resume", run).code == 0
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
     assert "nothing to go on with" in unroll("train", "--resume", run).err

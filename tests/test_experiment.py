@@ -53,7 +53,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
         dropout=draw(st.floats(0, 1, exclude_max=True)),
         forget_bias=draw(st.floats(allow_nan=False, allow_infinity=False)),
         optimiser=draw(st.sampled_from(plugins.names("unroll.optimisers"))),
-        learning_rate=draw(st.floats(1e-12, 1e6) | st.integers(1, 1000)),
+        learning_rate=draw(st.floats(1e-12, 1e30) | st.integers(1, 1000)),
         clip=draw(positive | st.just(math.inf)),
         seed=draw(seeds),
         precision=draw(st.sampled_from(["float32", "float64"])),

@@ -39,7 +39,7 @@ def _within(low: float, high: float, words: str) -> Check:
     return lambda v: low <= v < high, words
 
 
-_RATE: Check = (lambda v: 0 < v <= 1e6, "a positive number, at most 1e6")
+_RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
 _POINTS = _within(2, 10_001, "between 2 and 10,000")
 _SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
 
