@@ -23,6 +23,7 @@ RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 COMPARISON, SCALING = "h200.json", "h200_scaling.json"
 CPUS = "cpu_training_*.json"  # the star is a processor, as LLVM calls it
 PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
+FLEET = (("fleet_ms", 1), ("fleet_ratio", 2))  # of a CPU's record, and the decimals shown
 FIRST = 12  # launches of a profile that are listed
 
 
@@ -126,15 +127,17 @@ def profile(found: Mapping[str, Any]) -> str:
 
 def cpus(records: Mapping[str, Any]) -> str:
     """Ours, the fastest peer, the products alone; and, where it was measured, what the processor cannot exceed."""
-    columns = ("processor", "r", "γ", "loss", "ours, ms", "nn.LSTM, ms", "times faster", "the products, ms")
-    lines = ["| " + " | ".join((*columns, "the peak, ms", "times, at the peak")) + " |", "|---" * 10 + "|"]
+    columns = ("processor", "r", "γ", "loss", "ours, ms", "side by side", "nn.LSTM, ms", "times faster", "side by side")
+    columns += ("the products, ms", "the peak, ms", "times, at the peak")
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for name, found in records.items():
         for case in found["cases"]:
             peak = case.get("peak_ms")
             most = f"{peak:.1f} | {case['peer_ms'] / peak:.2f}" if peak else "– | –"
+            fleet, times = (f"{case[key]:.{places}f}" if key in case else "–" for key, places in FLEET)
             lines.append(
-                f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['ours_ms']:.1f} | "
-                f"{case['peer_ms']:.1f} | {case['ratio']:.2f} | {case['floor_ms']:.1f} | {most} |"
+                f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['ours_ms']:.1f} | {fleet} | "
+                f"{case['peer_ms']:.1f} | {case['ratio']:.2f} | {times} | {case['floor_ms']:.1f} | {most} |"
             )
     return "\n".join(lines)
 
