@@ -145,6 +145,8 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--save-every", 0], ["save_every must be at least 1"]),
         (["--train", "multi-loss,k3=2,k3=3"], ["k3 more than once"]),
         (["--train", "conditional,,"], ["a comma with no key behind it"]),
+        (["--train", ""], ["A training procedure is one of"]),
+        (["--sample", ""], ["sample"]),
         (["--learning-rate", "1e300"], ["at most 1e30"]),
         (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
         (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),

@@ -309,17 +309,17 @@ def scheme_options(number: int | None, train: str | None, sample: str | None) ->
     """The scheme's fields, from `--scheme` or from `--train` and `--sample`."""
     from unroll.scheme import SCHEMES
 
-    if number is not None and (train or sample):
+    if number is not None and (train is not None or sample is not None):
         raise ConfigurationError("--scheme already says how to train and to sample: drop it, or --train and --sample.")
     if number is not None and number not in SCHEMES:
         raise ConfigurationError(f"--scheme must be 1, 2, 3 or 4. Got {number}.")
     chosen = SCHEMES[number or 1]
     options = {"loss": chosen.loss, "state": chosen.state, "sample": chosen.sample}
-    if train:
+    if train is not None:
         options |= parse_training(train)
-    if sample:
+    if sample is not None:
         options["sample"] = sample
-    elif train and options["state"] == "carried":
+    elif train is not None and options["state"] == "carried":
         # A model that never learned a first state has none to start windows from: what suits it runs on.
         options["sample"] = "progressive"
     return options
