@@ -4,7 +4,7 @@ Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with l
 has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one run
 alone, and four side by side, of whose step a fourth counts. The peer comes in three forms, and the fastest of them
 counts. The floor is the matrix products of ours, alone, by torch; the peak is as many multiplications and additions out
-of registers: no float32 code for vectors can be faster than that.
+of registers: no float32 code for vectors that multiplies as often can be faster.
 
 All take turns in one process, so that noise meets all alike. Each takes two steps, of which the second is timed: in
 training a step follows one of its own kind, not one that has left its threads waiting busily on a core. A round during
