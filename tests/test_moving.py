@@ -13,7 +13,7 @@ from commands import TINY, tiny_run, unroll
 from helpers import CPU, tiny
 from sweeping import drive, small
 
-from unroll import devices, machine_code, moving, precisions
+from unroll import devices, machine_code, moving, precisions, readiness
 from unroll.errors import ConfigurationError, RunError
 from unroll.launchers import Failed, Noted
 from unroll.run import RunFolder
@@ -117,6 +117,19 @@ def test_threads_of_a_larger_machine_are_lowered_on_resume_but_those_asked_for_a
     told = unroll("train", "--resume", run)
     assert told.code == 0, told.err
     assert f"threads was 999999, is {devices.cores()}: the run goes on" in told.err
+
+
+def test_what_a_run_computes_with_is_also_told_where_it_was_changed_by_hand(tmp_path: Path) -> None:
+    run = RunFolder(recorded(tmp_path, kernel="host", threads=2))
+    run.status = {"state": "interrupted", "batch": 0, "kernel": "host", "threads": 2}
+    for changes, told in (
+        ({}, []),
+        ({"threads": 1}, ["threads was 2, is 1"]),
+        ({"kernel": "auto", "threads": None}, []),
+    ):
+        run.experiment = replace(run.experiment, **{"kernel": "host", "threads": 2, **changes})
+        _, _, notes = readiness.resume(run.path)
+        assert notes == [f"{change}: the run goes on, but not bit for bit as it would have." for change in told]
 
 
 @pytest.mark.parametrize("option", [("--threads", 999_999), ("--device", "cuda:99"), ("--kernel", "fused")])

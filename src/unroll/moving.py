@@ -4,7 +4,9 @@ record says gives way to what there is here, and that is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -13,18 +15,25 @@ from unroll.errors import ConfigurationError, RunError
 from unroll.experiment import Experiment
 
 
-def here(run: Experiment, device: str | None = None, threads: int | None = None) -> tuple[Experiment, list[str]]:
-    """The run as it can go on here, and each thing about it that changes, in words."""
+def here(
+    run: Experiment, device: str | None = None, threads: int | None = None, status: Mapping[str, Any] | None = None
+) -> tuple[Experiment, list[str]]:
+    """The run as it can go on here, and each thing about it that changes, in words.
+
+    run.toml may have been changed by hand: what the run computed with last is in its `status`, once it has begun.
+    """
     where = _device(run.device if device is None else device, asked=device is not None)
     wrong = precisions.why_not(run.precision, devices.find(where))
     if wrong:
         raise RunError(f"This run cannot go on here: {wrong}. Resume it on a device that has it, or start a new run.")
     changed = replace(run, device=where, threads=_threads(run.threads, threads))
     changed = replace(changed, kernel=_kernel(changed, moved=where.split(":")[0] != run.device.split(":")[0]))
+    last = {name: value for name, value in (status or {}).items() if name in ("kernel", "threads")}
+    before = {name: getattr(run, name) for name in ("device", "kernel", "threads")} | last
     return changed, [
-        f"{name} was {before}, is {now}"
-        for name in ("device", "kernel", "threads")
-        if (before := getattr(run, name)) != (now := getattr(changed, name))
+        f"{name} was {was}, is {now}"
+        for name, was in before.items()
+        if (now := getattr(changed, name)) != was and now not in (None, "auto")
     ]
 
 

@@ -65,12 +65,7 @@ def resume(
         raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{longer}")
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
-    changed, changes = moving.here(experiment, device, threads)
-    # run.toml may have been changed by hand: what it ran on last is in status.json.
-    ran, named = folder.status, {change.split()[0] for change in changes}
-    for name, now in (("kernel", changed.kernel), ("threads", changed.threads)):
-        if name not in named and ran.get(name, now) != now:
-            changes.append(f"{name} was {ran[name]}, is {now}")
+    changed, changes = moving.here(experiment, device, threads, folder.status)
     notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
     return replace(changed, batches=batches or experiment.batches), open_corpus(experiment), notes
 

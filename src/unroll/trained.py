@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -63,7 +64,7 @@ def require_run(run: object) -> None:
 
 def load(path: str | Path, device: str = "auto") -> Run:
     """Read a run: its weights if it has ended, else its newest whole checkpoint."""
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | os.PathLike):
         raise ConfigurationError(f"A run is read from its folder's path. Got {path!r}.")
     folder = RunFolder(path)
     experiment, vocabulary = folder.experiment, folder.vocabulary
