@@ -10,11 +10,11 @@ from unroll.optimisers import _compiled, adam
 for _looks in (True, False):
     _lstm_code.forward_for(32, "paper", _looks)
     for _weighs in (True, False):
-        _lstm_code.backward_for(32, "paper", _looks, _weighs)
+        _lstm_code.backward_for(32, "paper", _looks, _weighs, False)
 _lstm_code.scatter_for(32)
-_lstm_code.weights_for(32)
+_lstm_code.weights_for(32, False)
 for _drops in (True, False):
-    head_code.forward_for(32, LEAK, _drops)
-    head_code.backward_for(32, LEAK, _drops)
+    head_code.forward_for(32, LEAK, _drops, False)
+    head_code.backward_for(32, LEAK, _drops, False)
 compiled_dropout._factors_for(32)
 _compiled._change_for(adam, 32)

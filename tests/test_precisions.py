@@ -10,25 +10,70 @@ import torch
 from commands import unroll
 from helpers import CPU, tiny, tiny_corpus
 
-from unroll import devices, kernels, load, precisions, train
+from unroll import devices, kernels, load, machine_code, narrow, perplexity, precisions, train
 from unroll.errors import ConfigurationError
 from unroll.kernels import persistent
+from unroll.learner import Learner
 from unroll.run import RunFolder
+from unroll.training import train_fleet
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_a_precision_that_the_device_lacks_is_refused_in_words(precision: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{precision} needs an NVIDIA GPU.*Choose another --precision"):
-        devices.resolve(tiny(precision=precision))
+def test_a_precision_that_the_device_lacks_is_refused_in_words() -> None:
+    with pytest.raises(ConfigurationError, match=r"tf32 needs an NVIDIA GPU.*bfloat16. Choose another --precision"):
+        devices.resolve(tiny(precision="tf32"))
 
 
-def test_the_command_says_so_before_it_makes_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--precision", "tf32"], "tf32 needs an NVIDIA GPU"),
+        (["--precision", "bfloat16", "--cell", "gru"], "compiled: it knows only the LSTM"),
+        (["--precision", "bfloat16", "--kernel", "host"], "it does not round what it multiplies to bfloat16"),
+    ],
+)
+def test_the_command_says_so_before_it_makes_a_folder(options: list[str], words: str, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be, that is the question. " * 200)
-    result = unroll("train", text, "--precision", "bfloat16", "--device", "cpu", "--out", tmp_path / "run")
+    result = unroll("train", text, *options, "--device", "cpu", "--out", tmp_path / "run")
     assert result.code == 2
-    assert "bfloat16 needs an NVIDIA GPU" in result.err
+    assert words in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_without_llvmlite_there_is_no_bfloat16_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code, "available", lambda: False)
+    with pytest.raises(ConfigurationError, match=r"compiled: it needs llvmlite.*pip install.*Choose another"):
+        devices.resolve(tiny(precision="bfloat16"))
+
+
+def test_bfloat16_trains_on_the_cpu_and_goes_on_where_it_stopped_to_the_bit(tmp_path: Path) -> None:
+    whole, corpus = tiny(precision="bfloat16", batches=60, dropout=0.2), tiny_corpus()
+    train(whole, tmp_path / "whole", corpus)
+    train(replace(whole, precision="float32"), tmp_path / "exact", corpus)
+    begun = train_fleet([whole], [corpus], [tmp_path / "parts"], save_every=10)
+    next(event for event in begun if event.learner.count == 25)
+    begun.close()
+    counts = [event.learner.count for event in train_fleet([whole], [corpus], [tmp_path / "parts"], resume=True)]
+    assert (min(counts), max(counts)) == (21, 60)
+    found, parts, exact = (load(tmp_path / name, device="cpu") for name in ("whole", "parts", "exact"))
+    assert (found.model.experiments[0].precision, found.model.kernel_name, found.notes) == ("bfloat16", "compiled", ())
+    for name, value in found.model.parameters.items():
+        assert torch.equal(value, parts.model.parameters[name]), name
+    for name in ("layers.0.W_h", "dense.W", "out.W"):
+        value, truth = found.model.parameters[name], exact.model.parameters[name]
+        assert 0 < (value - truth).norm() < 0.05 * truth.norm(), name
+    assert perplexity(found, corpus=corpus)[0].nats == pytest.approx(perplexity(exact, corpus=corpus)[0].nats, rel=0.02)
+
+
+def test_a_run_in_bfloat16_is_the_same_alone_and_in_a_fleet_on_the_cpu() -> None:
+    runs = [tiny(precision="bfloat16", seed=seed) for seed in range(3)]
+    fleet = Learner(runs, [tiny_corpus()] * 3, CPU, "compiled")
+    alone = Learner(runs[1:2], [tiny_corpus()], CPU, "compiled")
+    for _ in range(4):
+        fleet.step()
+        alone.step()
+    for name, value in alone.model.parameters.items():
+        assert torch.equal(fleet.model.parameters[name][1], value[0]), name
 
 
 def test_a_kernel_that_the_device_lacks_is_refused_in_its_own_words(tmp_path: Path) -> None:
@@ -70,14 +115,25 @@ def test_torchs_switch_is_put_back_after_a_block() -> None:
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
-def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("precision", "cell"), [("tf32", "lstm"), ("bfloat16", "gru")])
+def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(
+    precision: str, cell: str, tmp_path: Path
+) -> None:
     corpus = tiny_corpus()
-    train(tiny(precision="float32"), tmp_path / "run", corpus)
+    train(tiny(precision="float32", cell=cell), tmp_path / "run", corpus)
     folder = RunFolder(tmp_path / "run")
-    folder.experiment = replace(folder.experiment, precision="bfloat16")
+    folder.experiment = replace(folder.experiment, precision=precision)
     run = load(tmp_path / "run", device="cpu")
     assert run.model.experiments[0].precision == "float32"
-    assert any("trained in bfloat16, which this device lacks" in note for note in run.notes)
+    assert any(f"trained in {precision}, which is not to be had here" in note for note in run.notes)
+
+
+def test_who_gains_nothing_by_bfloat16_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "multiplies", lambda: False)
+    assert precisions.told("bfloat16", CPU) == "bfloat16 (which this processor multiplies no faster than float32)"
+    assert precisions.told("float32", CPU) == "float32"
+    monkeypatch.setattr(narrow, "multiplies", lambda: True)
+    assert precisions.told("bfloat16", CPU) == "bfloat16"
 
 
 def test_the_persistent_kernel_is_not_launched_with_registers_that_its_warps_cannot_share_out(monkeypatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import killing
 import pytest
+from helpers import tiny, tiny_corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killing import PROCEDURES, results, uninterrupted
@@ -333,3 +334,9 @@ def test_a_run_folder_that_vanishes_ends_in_one_line(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run0")
     with pytest.raises(SaveError, match="run0"):
         list(events)
+
+
+def test_a_run_of_a_text_in_memory_says_so_when_it_is_asked_for_its_text(tmp_path: Path) -> None:
+    run = unroll.train(tiny(batches=1), tmp_path / "run", tiny_corpus())
+    with pytest.raises(RunError, match=r"is not at hand.*trained on a text that was in memory only"):
+        unroll.perplexity(run)

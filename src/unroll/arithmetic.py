@@ -1,7 +1,8 @@
 """What compiled code computes with: products of matrices, tanh and the sigmoid, in vectors.
 
 A product adds up its terms in one order, from the first to the last, each rounded once: a row's result depends on that
-row alone, not on how many there are or which thread does it. The right-hand matrix is packed: see `panels.py`.
+row alone, not on how many there are or which thread does it. The right-hand matrix is packed: see `panels.py`. Where
+code is narrow, a term is a word, the products of two: see `narrow.py`.
 
 Shapes: R rows, K terms, N columns.
 """
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
+from unroll import narrow
 from unroll.machine_code import VECTORS, Code, Value, Variable
 
 ROWS = 8  # at once: with two vectors of each that is 16 sums in registers
@@ -63,9 +65,24 @@ class Left(NamedTuple):
 
 
 def product(
-    code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None = None
+    code: Code,
+    out: Value,
+    x: Value,
+    W: Value,
+    rows: Value,
+    K: Value,
+    N: Value,
+    begin: Begin | None = None,
+    room: Value | None = None,
 ) -> None:
-    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default."""
+    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default.
+
+    Narrow code needs room for x in half the bits.
+    """
+    if code.narrow:
+        assert room is not None
+        _narrow(code, room, x, rows * K)
+        x, K = room, K // 2
 
     def some(panels: int, count: int, q: Value, first: Value, fetch: Value | None = None) -> None:
         column = q * code.panel
@@ -97,6 +114,14 @@ def product(
         several(1, ROWS, pairs * 2 + n, rows // ROWS)
 
 
+def _narrow(code: Code, out: Value, x: Value, elements: Value) -> None:
+    """So many numbers, whole panels, in half the bits."""
+    with code.loop(elements // code.panel) as n:
+        place = code.at(x, n * code.panel)
+        words = narrow.in_order(code, code.load(place), code.load(code.at(place, code.lanes)))
+        code.store(words, code.at(out, n * code.lanes))
+
+
 class Terms(NamedTuple):
     """Which rows a transposed product adds up: so many neighbours, at so many steps that are so many rows apart."""
 
@@ -114,7 +139,7 @@ def add_transposed_product(
     power of two apart would drive each other out of the cache.
     """
     x_copied, y_copied = code.scratch((BLOCK + 1) * GROUP * code.lanes), code.scratch(BLOCK * code.panel)
-    R = terms.rows * terms.steps
+    R = terms.steps * ((terms.rows + 1) // 2 if code.narrow else terms.rows)
     apart = (R + 1) * code.lanes  # the vectors of x: not a power of two
     height = min(ROWS, code.lanes)  # of a tile
     whole = K // code.lanes
@@ -144,11 +169,24 @@ def _copy(
     terms: Terms,
     vectors: Value,
 ) -> None:
-    """So many vectors of each row, arranged anew."""
-    with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
-        row, goal = code.at(x, (s * terms.apart + r) * N), code.at(out, (s * terms.rows + r) * rows_apart)
-        with code.loop(vectors) as v:
-            code.store(code.load(code.at(row, v * code.lanes)), code.at(goal, v * vectors_apart))
+    """So many vectors of each row, arranged anew; where code is narrow, of each two rows, which share words."""
+    if not code.narrow:
+        with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
+            row, goal = code.at(x, (s * terms.apart + r) * N), code.at(out, (s * terms.rows + r) * rows_apart)
+            with code.loop(vectors) as v:
+                code.store(code.load(code.at(row, v * code.lanes)), code.at(goal, v * vectors_apart))
+        return
+    pairs, alone = terms.rows // 2, terms.rows % 2
+    with code.loop(terms.steps) as s:
+        own, place = code.at(x, s * terms.apart * N), code.at(out, s * (pairs + alone) * rows_apart)
+        with code.loop(pairs) as p, code.loop(vectors) as v:
+            low = code.at(own, p * 2 * N + v * code.lanes)
+            words = narrow.paired(code, code.load(low), code.load(code.at(low, N)))
+            code.store(words, code.at(place, p * rows_apart + v * vectors_apart))
+        with code.loop(alone), code.loop(vectors) as v:
+            low = code.load(code.at(own, pairs * 2 * N + v * code.lanes))
+            words = narrow.paired(code, low, code.constant(0.0))
+            code.store(words, code.at(place, pairs * rows_apart + v * vectors_apart))
 
 
 def _tile(
@@ -205,6 +243,7 @@ def _sums(
     x_rows = [code.at(x.address, row * x.rows_apart) for row in numbers]
 
     W_panels = [W, code.at(W, K * code.panel)][:panels]
+    multiply = partial(narrow.dot, code) if code.narrow else code.fma
 
     def term(k: Value) -> None:
         places = [(W_q, v * code.lanes) for W_q in W_panels for v in range(VECTORS)]
@@ -212,7 +251,7 @@ def _sums(
         for x_row, row in zip(x_rows, sums, strict=True):
             factor = code.load_spread(code.at(x_row, k * x.terms_apart))
             for sum_, column in zip(row, columns, strict=True):
-                sum_.set(code.fma(factor, column, sum_.get()))
+                sum_.set(multiply(factor, column, sum_.get()))
         code.pause()  # or all terms of a turn would be read at once, and there are not so many registers
 
     with code.loop(K // UNROLLED) as n:

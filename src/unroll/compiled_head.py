@@ -28,6 +28,7 @@ def nll(
     targets_MN: Tensor,
     leak: float,
     dropout: Dropout | None = None,
+    narrow: bool = False,
 ) -> Tensor:
     """−log softmax at each target: [M, N]. A symbol whose bias is −inf cannot be predicted and gets no gradient."""
     sizes = [padded(n, h_MNH.dtype) for n in (h_MNH.shape[2], *out_W.shape[1:])]
@@ -44,7 +45,7 @@ def nll(
         of_h = dropout.factors("dropout.dense", *h_MNH.shape[1:])
         of_x = dropout.factors("dropout.out", h_MNH.shape[1], dense_b.shape[1])
         dropping = _Dropping(grown(of_h, 2, H), grown(of_x, 2, D))
-    found: Tensor = _Nll.apply(leak, dropping, *whole, targets_MN)
+    found: Tensor = _Nll.apply(leak, narrow, dropping, *whole, targets_MN)
     return found
 
 
@@ -62,6 +63,7 @@ class _Nll(torch.autograd.Function):
     def forward(
         ctx: Any,
         leak: float,
+        narrow: bool,  # products are of bfloat16
         dropping: _Dropping | None,
         h_MNH: Tensor,
         dense_W: Tensor,
@@ -70,7 +72,7 @@ class _Nll(torch.autograd.Function):
         out_b: Tensor,
         targets_MN: Tensor,
     ) -> Tensor:
-        from unroll.head_code import forward_for
+        from unroll.head_code import FORWARD, forward_for
 
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
@@ -81,16 +83,19 @@ class _Nll(torch.autograd.Function):
             h_MNH = torch.mul(h_MNH, dropping.of_h, out=take((M, N, H), h_MNH.dtype))
         x_MND, p_MNV = (take((M, N, n), h_MNH.dtype) for n in (D, V))
         shift_MN, total_MN, chosen_MN = (h_MNH.new_empty(M, N) for _ in range(3))
-        own = (h_MNH, packed(dense_W), dense_b.contiguous(), packed(out_W), out_b.contiguous())
+        W, O = (packed(weights, narrow=narrow) for weights in (dense_W, out_W))
+        own = (h_MNH, W, dense_b.contiguous(), O, out_b.contiguous())
         results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
-        step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping)), _rows(N)
+        step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping), narrow), _rows(N)
+        room_PM = take((len(rows), M, FORWARD * max(H, D) // 2 if narrow else 0), h_MNH.dtype)
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
-            step(*(start(a, m) for a in (*own, *results, targets_MN, factors)), first, stop - first, H, D, V)
+            of_run = (start(a, m) for a in (*own, *results, targets_MN, factors, room_PM[part]))
+            step(*of_run, first, stop - first, H, D, V)
 
         parts.each_of(M, len(rows), some)
-        ctx.held, ctx.leak, ctx.dropping = (x_MND, p_MNV, factors), leak, dropping
+        ctx.held, ctx.settings = (x_MND, p_MNV, factors), (leak, narrow, dropping)
         ctx.save_for_backward(h_MNH, dense_W, out_W, targets_MN)
         return total_MN.log_().add_(shift_MN).sub_(chosen_MN)
 
@@ -100,6 +105,7 @@ class _Nll(torch.autograd.Function):
         from unroll.head_code import BACK, backward_for
 
         h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
+        leak, narrow, dropping = ctx.settings
         (x_MND, p_MNV, factors), ctx.held = ctx.held, ()  # the gradients take the place of what was held
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
@@ -109,21 +115,22 @@ class _Nll(torch.autograd.Function):
         # Each part adds up its own share of the weights' gradients.
         shares = [take((P, M, *n), h_MNH.dtype) for n in ((H, D), (D,), (D, V), (V,))]
         scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
-        own = (h_MNH, packed(dense_W, transposed=True), packed(out_W, transposed=True))
+        room_PM = take((P, M, BACK * max(D, V) // 2 if narrow else 0), h_MNH.dtype)
+        own = (h_MNH, packed(dense_W, True, narrow), packed(out_W, True, narrow))
         held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN, factors)
-        step = backward_for(8 * h_MNH.dtype.itemsize, ctx.leak, bool(ctx.dropping))
+        step = backward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping), narrow)
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
-            of_part = (start(a[part], m) for a in shares)
             scratch = start(scratch_PMRD[part], m)
+            of_part = (start(a[part], m) for a in (*shares, room_PM))
             step(*(start(a, m) for a in (*own, *held)), scratch, start(d_h, m), *of_part, first, stop - first, H, D, V)
 
         parts.each_of(M, P, some)
-        if ctx.dropping:
-            d_h.mul_(ctx.dropping.of_h)
+        if dropping:
+            d_h.mul_(dropping.of_h)
         d_W, d_b, d_O, d_o = (parts.total(share) for share in shares)
-        return None, None, d_h, d_W, d_b, d_O, d_o, None
+        return None, None, None, d_h, d_W, d_b, d_O, d_o, None
 
 
 def _rows(N: int) -> list[slice]:

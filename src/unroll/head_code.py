@@ -37,6 +37,7 @@ def forward(
     chosen: Value,  # [N]: the logit of the target
     targets: Value,  # [N]
     factors: Value,  # [N, D]: dropout's, where it `drops`
+    room: Value,  # [FORWARD, H or D], of narrow code: see `product`
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -50,7 +51,7 @@ def forward(
 
     def chunk(row: Value, R: Value) -> None:
         p_R = code.at(p, row * V)
-        logits(code, h, W, b, O, o, x, p, row, R, H, D, V, leak=leak, factors=factors if drops else None)
+        logits(code, h, W, b, O, o, x, p, room, row, R, H, D, V, leak=leak, factors=factors if drops else None)
         with code.loop(R) as r:
             n, own = row + r, code.at(p_R, r * V)
             code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
@@ -68,6 +69,7 @@ def logits(
     o: Value,
     x: Value,  # [N, D]: the dense activations
     out: Value,  # [N, V]
+    room: Value,
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -79,7 +81,7 @@ def logits(
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
-    product(code, x_R, code.at(h, first * H), W, rows, H, D, Begin(b, code.number(0)))
+    product(code, x_R, code.at(h, first * H), W, rows, H, D, Begin(b, code.number(0)), room)
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
@@ -87,7 +89,7 @@ def logits(
         if factors is not None:
             value = value * code.load(code.at(factors, first * D + v * code.lanes))
         code.store(value, place)
-    product(code, out_R, x_R, O, rows, D, V, Begin(o, code.number(0)))
+    product(code, out_R, x_R, O, rows, D, V, Begin(o, code.number(0)), room)
 
 
 def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
@@ -128,6 +130,7 @@ def backward(
     d_b: Value,
     d_O: Value,  # [D, V]
     d_o: Value,
+    room: Value,  # [BACK, V or D], of narrow code
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -156,7 +159,7 @@ def backward(
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
         terms = Terms(R, code.number(1), R)
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
-        product(code, d_x, p_R, O, R, V, D)
+        product(code, d_x, p_R, O, R, V, D, room=room)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
@@ -166,7 +169,7 @@ def backward(
             code.store(value, place)
             code.store(code.load(total) + value, total)
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
-        product(code, d_h_R, d_x, W, R, D, H)
+        product(code, d_h_R, d_x, W, R, D, H, room=room)
 
     _chunks(code, first, rows, BACK, chunk)
 
@@ -178,18 +181,18 @@ def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:
 
 
 @cache
-def forward_for(bits: int, leak: float, drops: bool) -> Callable[..., None]:
+def forward_for(bits: int, leak: float, drops: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaaaaaannnnn", leak=leak, drops=drops)
+    return make(forward, bits, "aaaaaaaaaaaaannnnn", narrow, leak=leak, drops=drops)
 
 
 @cache
-def backward_for(bits: int, leak: float, drops: bool) -> Callable[..., None]:
+def backward_for(bits: int, leak: float, drops: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaaannnnn", leak=leak, drops=drops)
+    return make(backward, bits, "aaaaaaaaaaaaaaannnnn", narrow, leak=leak, drops=drops)
 
 
 @cache
 def logits_for(bits: int, leak: float) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(logits, bits, "aaaaaaannnnn", leak=leak)
+    return make(logits, bits, "aaaaaaaannnnn", leak=leak)

@@ -95,12 +95,15 @@ class Variable:
 
 
 class Code:
-    """The code of one function, while it is being written. Elements are float32 or float64 (`bits`)."""
+    """The code of one function, while it is being written. Elements are float32 or float64 (`bits`).
 
-    def __init__(self, bits: int, builder: Any, vectors: int = 1) -> None:
+    Where it is `narrow`, elements are float32, and what products multiply is rounded to bfloat16: see `narrow.py`.
+    """
+
+    def __init__(self, bits: int, builder: Any, narrow: bool = False, vectors: int = 1) -> None:
         from llvmlite import ir
 
-        self._ir, self.bits, self.builder = ir, bits, builder
+        self._ir, self.bits, self.builder, self.narrow = ir, bits, builder, narrow
         self.lanes = vectors * vector_bytes() * 8 // bits
         self.panel = VECTORS * self.lanes // vectors
         self.element = ir.FloatType() if bits == 32 else ir.DoubleType()
@@ -113,7 +116,7 @@ class Code:
 
     def wide(self) -> Code:
         """The same, where a vector is a panel wide: each operation is two, and neither waits for the other."""
-        return Code(self.bits, self.builder, VECTORS)
+        return Code(self.bits, self.builder, self.narrow, VECTORS)
 
     def like(self, other: Value, value: Value | float) -> Value:
         """A Python number as a constant of another value's type."""
@@ -188,18 +191,18 @@ class Code:
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a·b + c, rounded once."""
-        kind = self._ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fma.v{self.lanes}f{self.bits}"
-        module = self.builder.module
-        function = module.globals.get(name) or self._ir.Function(module, kind, name)
-        return Value(self, self.builder.call(function, [a.it, b.it, c.it]))
+        return self.intrinsic(f"llvm.fma.v{self.lanes}f{self.bits}", self.vector, a, b, c)
 
     def sqrt(self, value: Value) -> Value:
         """The square root."""
-        name, module = f"llvm.sqrt.v{self.lanes}f{self.bits}", self.builder.module
-        kind = self._ir.FunctionType(self.vector, [self.vector])
+        return self.intrinsic(f"llvm.sqrt.v{self.lanes}f{self.bits}", self.vector, value)
+
+    def intrinsic(self, name: str, result: Any, *values: Value) -> Value:
+        """What LLVM knows by name; its result's type is given."""
+        module = self.builder.module
+        kind = self._ir.FunctionType(result, [value.it.type for value in values])
         function = module.globals.get(name) or self._ir.Function(module, kind, name)
-        return Value(self, self.builder.call(function, [value.it]))
+        return Value(self, self.builder.call(function, [value.it for value in values]))
 
     def fetch(self, address: Value) -> None:
         """Have what stands there brought nearer, to the second-level cache, while other things are computed."""
@@ -224,7 +227,7 @@ class Code:
             function = self._ir.Function(module, kind, name)
             function.linkage = "internal"
             function.attributes.add("noinline")
-            write_into(function, self.bits, write)
+            write_into(function, self.bits, write, self.narrow)
         self.builder.call(function, [argument.it for argument in arguments])
 
     def total(self, value: Value) -> Value:
@@ -239,11 +242,12 @@ class Code:
         )
 
     def _over_places(self, value: Value, join: Callable[[Value, Value], Value]) -> Value:
-        small = self._ir.IntType(32)
-        places = [
-            Value(self, self.builder.extract_element(value.it, self._ir.Constant(small, n))) for n in range(self.lanes)
-        ]
-        return reduce(join, places)
+        return reduce(join, self.elements(value))
+
+    def elements(self, value: Value) -> list[Value]:
+        """What stands in each of a vector's places."""
+        places = (self._ir.Constant(self._ir.IntType(32), n) for n in range(self.lanes))
+        return [Value(self, self.builder.extract_element(value.it, place)) for place in places]
 
     def load_element(self, address: Value) -> Value:
         """The one number that stands there."""
@@ -269,12 +273,12 @@ class Code:
 Write = Callable[..., None]
 
 
-def write_into(function: Any, bits: int, write: Write) -> None:
+def write_into(function: Any, bits: int, write: Write, narrow: bool = False) -> None:
     """The whole of an LLVM function."""
     from llvmlite import ir
 
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    code = Code(bits, builder)
+    code = Code(bits, builder, narrow)
     # The entry block holds nothing but the variables' places, so that loops never make them anew.
     begin = builder.append_basic_block("begin")
     builder.branch(begin)

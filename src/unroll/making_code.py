@@ -17,7 +17,7 @@ from unroll.machine_code import Code, Value, Write, vector_bytes, write_into
 FLUSH = 0x8040  # bits of an x86 processor's control word: tiny results, and tiny operands, are 0
 
 
-def make(write: Write, bits: int, arguments: str, **settings: Any) -> Callable[..., None]:
+def make(write: Write, bits: int, arguments: str, narrow: bool = False, **settings: Any) -> Callable[..., None]:
     """Code that `write(code, *arguments, **settings)` writes; a letter an argument: address, number, or element."""
     from llvmlite import binding, ir
 
@@ -35,7 +35,7 @@ def make(write: Write, bits: int, arguments: str, **settings: Any) -> Callable[.
         with _tiny_is_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext():
             write(code, *values, **settings)
 
-    write_into(function, bits, whole)
+    write_into(function, bits, whole, narrow)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     parsed = binding.parse_assembly(str(module))
     tuning = binding.create_pipeline_tuning_options(speed_level=2)

@@ -140,7 +140,8 @@ class Model:
         if self.device.type == "cpu" and self.kernel_name == "compiled":
             seeds = [randomness.seed_words(e.seed) for e in self.experiments]
             drops = compiled_dropout.Dropout(self._dropout_M, seeds, int(number)) if self._drops else None
-            return compiled_head.nll(*own, head.LEAK, drops).view_as(targets_MKB)
+            narrow = self.experiments[0].precision == "bfloat16"
+            return compiled_head.nll(*own, head.LEAK, drops, narrow).view_as(targets_MKB)
         if self.device.type == "cpu" and not self._drops:
             return head.nll(*own).view_as(targets_MKB)
         logits_MKBV = self.head(h_MKBH, number)

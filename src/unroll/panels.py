@@ -1,6 +1,7 @@
 """Matrices as compiled products read them (see `arithmetic.py`): padded to whole panels, and packed.
 
-A panel is a few vectors wide. Packed, each panel lies in memory as it is read, one row after the other.
+A panel is a few vectors wide. Packed, each panel lies in memory as it is read, one row after the other; for narrow
+code each two rows as one, of words.
 
 Shapes: M runs, K terms, N columns, Q panels, W columns of a panel.
 """
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from unroll import narrow as narrow_code
 from unroll import parts, spare
 from unroll.machine_code import VECTORS, Code, Value, vector_bytes
 from unroll.making_code import make
@@ -42,17 +44,17 @@ def start(x_M: Tensor, m: int) -> int:
     return int(x_M.data_ptr()) + m * x_M.stride(0) * x_M.element_size() if x_M.numel() else 0
 
 
-def packed(W_MKN: Tensor, transposed: bool = False) -> Tensor:
-    """Matrices [M, K, N] as products read them, [M, Q, K, W]; their transposes as [M, Q, N, W].
+def packed(W_MKN: Tensor, transposed: bool = False, narrow: bool = False) -> Tensor:
+    """Matrices [M, K, N] as products read them, [M, Q, K, W]; their transposes as [M, Q, N, W]; half as many if narrow.
 
-    What becomes the columns must be whole panels, transposed also what becomes the rows.
+    What becomes the columns must be whole panels, transposed or narrow also what becomes the rows.
     """
     W_MKN = W_MKN.contiguous()
     M, K, N = W_MKN.shape
     rows, columns = (N, K) if transposed else (K, N)
     width = panel(W_MKN.dtype)
-    out = spare.take((M, columns // width, rows, width), W_MKN.dtype)
-    pack = _pack_for(8 * W_MKN.dtype.itemsize, transposed)
+    out = spare.take((M, columns // width, rows // 2 if narrow else rows, width), W_MKN.dtype)
+    pack = _pack_for(8 * W_MKN.dtype.itemsize, transposed, narrow)
     own = parts.divided(columns // width, parts.count() if K * N > ALONE else 1)
 
     def some(m: int, part: int) -> None:
@@ -64,22 +66,34 @@ def packed(W_MKN: Tensor, transposed: bool = False) -> Tensor:
 
 def pack(code: Code, W: Value, out: Value, first: Value, panels: Value, K: Value, N: Value) -> None:
     """Some panels."""
-    with code.loop(panels) as n, code.loop(K) as k:
+    rows = K // 2 if code.narrow else K
+    with code.loop(panels) as n, code.loop(rows) as k:
         q = first + n
-        source, goal = code.at(W, k * N + q * code.panel), code.at(out, (q * K + k) * code.panel)
+        source = code.at(W, (k * 2 if code.narrow else k) * N + q * code.panel)
+        goal = code.at(out, (q * rows + k) * code.panel)
         for v in range(VECTORS):
-            code.store(code.load(code.at(source, v * code.lanes)), code.at(goal, v * code.lanes))
+            value = code.load(code.at(source, v * code.lanes))
+            if code.narrow:
+                value = narrow_code.paired(code, value, code.load(code.at(source, N + v * code.lanes)))
+            code.store(value, code.at(goal, v * code.lanes))
 
 
 def pack_transposed(code: Code, W: Value, out: Value, first: Value, panels: Value, K: Value, N: Value) -> None:
     """Some panels, each a panel's width of rows: a vector of one row becomes an element of as many rows."""
-    with code.loop(panels) as p, code.loop(N // code.lanes) as v, code.loop(code.panel) as k:
-        q, n = first + p, v * code.lanes
-        source, goal = code.at(W, (q * code.panel + k) * N + n), code.at(out, (q * N + n) * code.panel + k)
-        for lane in range(code.lanes):
-            code.store_element(code.load_element(code.at(source, lane)), code.at(goal, lane * code.panel))
+    rows, width = (N // 2, code.panel) if code.narrow else (N, code.lanes)  # of what, and how much is read at once
+    with code.loop(panels) as p, code.loop(N // width) as v, code.loop(code.panel) as k:
+        q = first + p
+        source = code.at(W, (q * code.panel + k) * N + v * width)
+        goal = code.at(out, (q * rows + v * code.lanes) * code.panel + k)
+        if code.narrow:
+            words = narrow_code.in_order(code, code.load(source), code.load(code.at(source, code.lanes)))
+            elements = code.elements(words)
+        else:
+            elements = [code.load_element(code.at(source, lane)) for lane in range(code.lanes)]
+        for lane, element in enumerate(elements):
+            code.store_element(element, code.at(goal, lane * code.panel))
 
 
 @cache
-def _pack_for(bits: int, transposed: bool) -> Callable[..., None]:
-    return make(pack_transposed if transposed else pack, bits, "aannnn")
+def _pack_for(bits: int, transposed: bool, narrow: bool) -> Callable[..., None]:
+    return make(pack_transposed if transposed else pack, bits, "aannnn", narrow)

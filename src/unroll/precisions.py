@@ -1,7 +1,8 @@
 """Precisions: in what numbers parameters are kept, and in what numbers they are multiplied.
 
 float32 is the truth. TF32 and bfloat16 keep parameters, optimiser, sums and the cells' memory in float32 and only
-multiply in fewer bits: TF32 rounds each factor to 10 bits of fraction, bfloat16 to 7.
+multiply in fewer bits: TF32 rounds each factor to 10 bits of fraction, bfloat16 to 7. On a CPU there is bfloat16 as
+well: see `narrow.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from unroll import machine_code, narrow
 
 
 class Precision(NamedTuple):
@@ -32,15 +35,22 @@ PRECISIONS = {
 
 def why_not(name: str, device: torch.device) -> str | None:
     """Why a device cannot compute in a precision, in words; None where it can."""
-    if name in ("float32", "float64"):
+    if name in ("float32", "float64") or (name, device.type) == ("bfloat16", "cpu"):
         return None
     if device.type != "cuda":
-        return f"precision {name} needs an NVIDIA GPU; on {device.type} there are float32 and float64"
+        return f"precision {name} needs an NVIDIA GPU; on {device.type} there are float32, float64 and bfloat16"
     capability = torch.cuda.get_device_capability(device)
     if capability[0] < 8:
         own = ".".join(map(str, capability))
         return f"precision {name} needs a GPU of compute capability 8 or newer; this one has {own}"
     return None
+
+
+def told(name: str, device: torch.device) -> str:
+    """A precision in words, for who waits for it."""
+    if (name, device.type) == ("bfloat16", "cpu") and machine_code.available() and not narrow.multiplies():
+        return f"{name} (which this processor multiplies no faster than float32)"
+    return name
 
 
 @contextmanager
@@ -56,6 +66,8 @@ def multiplying(name: str) -> Iterator[None]:
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """A batched product whose sums are not rounded: float32 out of bfloat16, and everything else as it is."""
+    if a.dtype == torch.bfloat16 and a.device.type == "cpu":
+        return torch.bmm(a.float(), b.float())  # torch has none on the CPU; products of two are exact in float32
     if a.dtype == torch.bfloat16:
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a, b)

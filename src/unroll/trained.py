@@ -47,6 +47,8 @@ class Run:
         """The corpus it was trained on, if that is still where it was."""
         e = self.experiment
         advice = f"The corpus of {self.path} is not at hand. Bring it back, or give --corpus or --prompt if you can."
+        if not e.corpus:
+            raise RunError(f"{advice} (It was trained on a text that was in memory only.)")
         try:
             corpus = Corpus.named(e)
         except CorpusError as error:
@@ -100,9 +102,9 @@ def load(path: str | Path, device: str = "auto") -> Run:
     if wrong:
         raise RunError(*wrong)
     computed = experiment
-    if precisions.why_not(experiment.precision, where):
+    if precisions.why_not(experiment.precision, where) or not kernels.found(devices.outline(experiment), where):
         computed = replace(experiment, precision="float32")
-        notes.append(f"It was trained in {experiment.precision}, which this device lacks: here it computes in float32.")
+        notes.append(f"It was trained in {experiment.precision}, which is not to be had here: it computes in float32.")
     kernel = kernels.choose(devices.outline(computed), where)
     model = Model.stacked([computed], [len(vocabulary)], [tensors], where, kernel)
     carried = None

@@ -114,10 +114,11 @@ def _where(experiment: Experiment) -> str:
     """What `auto` came to."""
     import torch
 
-    from unroll import devices
+    from unroll import devices, precisions
 
     run = devices.resolve(experiment)
-    return f"{run.precision} on {devices.describe(torch.device(run.device))}, kernel {run.kernel}"
+    device = torch.device(run.device)
+    return f"{precisions.told(run.precision, device)} on {devices.describe(device)}, kernel {run.kernel}"
 
 
 def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:

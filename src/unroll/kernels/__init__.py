@@ -69,14 +69,21 @@ def require(name: str, network: Network, device: torch.device) -> Kernel:
 
 def choose(network: Network, device: torch.device) -> str:
     """What `auto` stands for here."""
-    ranked = {name: rank for name in plugins.names("unroll.kernels") if (rank := getattr(load(name), "RANK", 0))}
-    reasons = []
-    for name in sorted(ranked, key=ranked.__getitem__, reverse=True):
-        reason = load(name).supports(network, device)
-        if reason is None:
-            return name
-        reasons.append(f"{name}: {reason}.")
+    if best := found(network, device):
+        return best
+    reasons = (f"{name}: {load(name).supports(network, device)}." for name in _ranked())
     raise ConfigurationError(" ".join(("No kernel can run this.", *reasons, "Choose another --precision or --cell.")))
+
+
+def found(network: Network, device: torch.device) -> str | None:
+    """The best kernel that runs a network here; None where there is none."""
+    return next((name for name in _ranked() if load(name).supports(network, device) is None), None)
+
+
+def _ranked() -> list[str]:
+    """Those that `auto` may choose, the best first."""
+    ranks = {name: rank for name in plugins.names("unroll.kernels") if (rank := getattr(load(name), "RANK", 0))}
+    return sorted(ranks, key=ranks.__getitem__, reverse=True)
 
 
 def products_by_torch(network: Network) -> str | None:

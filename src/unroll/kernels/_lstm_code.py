@@ -33,6 +33,7 @@ def forward(
     brought: Value,  # [M, V, G]: what each symbol brings; of upper layers [M, G]: b
     x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
     W_x: Value,  # of upper layers [M, K, G], packed
+    room: Value,  # [rows, H or K], of narrow code: see `product`
     first: Value,  # the rows to do, of one run
     rows: Value,
     T: Value,
@@ -50,10 +51,10 @@ def forward(
         sums = code.at(gates, before * G)
         h_rows = code.at(h, before * H)
         if looks:
-            product(code, sums, h_rows, W, rows, H, G, Begin(brought, G, code.at_index(x, before)))
+            product(code, sums, h_rows, W, rows, H, G, Begin(brought, G, code.at_index(x, before)), room)
         else:
-            product(code, sums, code.at(x, before * K), W_x, rows, K, G, Begin(brought, code.number(0)))
-            product(code, sums, h_rows, W, rows, H, G, Begin(sums, G))
+            product(code, sums, code.at(x, before * K), W_x, rows, K, G, Begin(brought, code.number(0)), room)
+            product(code, sums, h_rows, W, rows, H, G, Begin(sums, G), room)
         with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
             j, row = v * wide.lanes, before + r
             places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
@@ -134,6 +135,7 @@ def backward(
     d_x: Value,  # as x
     d_W_x: Value,  # [K, G]
     d_b: Value,  # of upper layers [G]
+    room: Value,  # [rows, G], of narrow code
     first: Value,
     rows: Value,
     T: Value,
@@ -181,9 +183,9 @@ def backward(
                     bound,
                     peepholes,
                 )
-            product(code, d_h_rows, sums, W, rows, G, H)
+            product(code, d_h_rows, sums, W, rows, G, H, room=room)
             if not looks:
-                product(code, code.at(d_x, before * K), sums, W_x, rows, G, K)
+                product(code, code.at(d_x, before * K), sums, W_x, rows, G, K, room=room)
         row, terms = begin * B + first, Terms(rows, steps, B)
         d_sums = code.at(gates, row * G)
         if weighs:
@@ -295,9 +297,9 @@ def columns(w: Tensor, H: int) -> Tensor:
 
 
 @cache
-def forward_for(bits: int, peepholes: str, looks: bool) -> Callable[..., None]:
+def forward_for(bits: int, peepholes: str, looks: bool, narrow: bool = False) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaaannnnnn", peepholes=peepholes, looks=looks)
+    return make(forward, bits, "aaaaaaaaaannnnnn", narrow, peepholes=peepholes, looks=looks)
 
 
 @cache
@@ -307,9 +309,9 @@ def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
 
 
 @cache
-def backward_for(bits: int, peepholes: str, looks: bool, weighs: bool) -> Callable[..., None]:
+def backward_for(bits: int, peepholes: str, looks: bool, weighs: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaaaaannnnnnnne", peepholes=peepholes, looks=looks, weighs=weighs)
+    return make(backward, bits, "aaaaaaaaaaaaaaaaannnnnnnne", narrow, peepholes=peepholes, looks=looks, weighs=weighs)
 
 
 @cache
@@ -319,6 +321,6 @@ def scatter_for(bits: int) -> Callable[..., None]:
 
 
 @cache
-def weights_for(bits: int) -> Callable[..., None]:
+def weights_for(bits: int, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(weights, bits, "aaannnnn")
+    return make(weights, bits, "aaannnnn", narrow)

@@ -14,7 +14,7 @@ V symbols, P parts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,10 +51,20 @@ def run_last(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: 
     x, keep, top = ids_MTB, torch.is_grad_enabled(), len(network.layers) - 1
     for n, (layer, state) in enumerate(zip(network.layers, first, strict=True)):
         w_c, wanted = layer.extra.get("w_c"), K if n == top else ids_MTB.shape[1]
-        own = (network.cell.peepholes, network.clip, keep, wanted, at_M, x, layer.W_x, layer.W_h, layer.b, w_c, *state)
-        x, *after = _Layer.apply(*own)
+        settings = _Settings(network.cell.peepholes, network.clip, network.precision == "bfloat16", keep, wanted)
+        x, *after = _Layer.apply(settings, at_M, x, layer.W_x, layer.W_h, layer.b, w_c, *state)
         at.append(tuple(after))
     return x, tuple(at)
+
+
+class _Settings(NamedTuple):
+    """What a layer's numbers are not."""
+
+    peepholes: str
+    clip: float
+    narrow: bool  # products are of bfloat16
+    keep: bool  # what the way back needs
+    wanted: int  # of how many steps, the last ones, h is
 
 
 class _Layer(torch.autograd.Function):
@@ -63,10 +73,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        peepholes: str,
-        clip: float,
-        keep: bool,  # what the way back needs
-        wanted: int,  # of how many steps, the last ones, h is
+        settings: _Settings,
         at_M: Tensor,
         x: Tensor,
         W_x: Tensor,
@@ -79,7 +86,7 @@ class _Layer(torch.autograd.Function):
         from unroll.kernels._lstm_code import columns, forward_for
 
         M, T, B = x.shape[:3]
-        own_H, dtype = W_h.shape[1], W_h.dtype
+        own_H, dtype, narrow = W_h.shape[1], W_h.dtype, settings.narrow
         H = padded(own_H, dtype)
         G, bits = 4 * H, 8 * dtype.itemsize
         looks = not x.is_floating_point()
@@ -92,21 +99,23 @@ class _Layer(torch.autograd.Function):
             K, x, brought, below = 0, x.contiguous(), W_x + b.unsqueeze(1), x.new_empty(0)
         else:
             K = padded(x.shape[3], dtype)
-            x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K))
-        of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h), w, brought, x, below)
-        step = forward_for(bits, peepholes, looks)
+            x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K), narrow=narrow)
+        of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h, narrow=narrow), w, brought, x, below)
+        step = forward_for(bits, settings.peepholes, looks, narrow)
+        room = take((M, B, max(H, K) // 2 if narrow else 0), dtype)
 
         def some(m: int, rows: slice) -> None:
-            step(*(start(x, m) for x in of_run), rows.start, rows.stop - rows.start, T, B, H, K)
+            own = start(room[:, rows], m)
+            step(*(start(x, m) for x in of_run), own, rows.start, rows.stop - rows.start, T, B, H, K)
 
         each_part(M, B, 1, some)
         h_at, c_at = (torch.stack([s[m, n, :, :own_H] for m, n in enumerate(at_M.tolist())]) for s in (h_all, c_all))
         ctx.mark_non_differentiable(h_at, c_at)
-        if keep:
-            ctx.settings = peepholes, clip, own_H, w_c is not None
+        if settings.keep:
+            ctx.settings = settings, own_H, w_c is not None
             ctx.held = gates_MTBG, t_MTBH, c_all, h_all, w
             ctx.save_for_backward(x, W_x, W_h)
-        return h_all[:, T + 1 - wanted :, :, :own_H], h_at, c_at
+        return h_all[:, T + 1 - settings.wanted :, :, :own_H], h_at, c_at
 
     @staticmethod
     @once_differentiable
@@ -114,7 +123,7 @@ class _Layer(torch.autograd.Function):
         from unroll.kernels._lstm_code import backward_for
 
         x, W_x, W_h = ctx.saved_tensors
-        peepholes, clip, own_H, has_peepholes = ctx.settings
+        (peepholes, clip, narrow, *_), own_H, has_peepholes = ctx.settings
         gates_MTBG, t_MTBH, c_all, h_all, w = ctx.held
         ctx.held = ()  # the gradients of the sums take the gates' place
         M, T, B, G = gates_MTBG.shape
@@ -126,20 +135,21 @@ class _Layer(torch.autograd.Function):
             K, below, d_x = W_x.shape[1], x.new_empty(0), x.new_empty(0)
         else:
             K = x.shape[3]
-            below, d_x = packed(grown(W_x, 1, K), transposed=True), take(tuple(x.shape), dtype)
+            below, d_x = packed(grown(W_x, 1, K), True, narrow), take(tuple(x.shape), dtype)
         row_parts = _stretches(B, 1)
         P = len(row_parts)
         weighs = B >= P * OWN
         # Each part adds up its own share of the weights' gradients.
         sizes = ((3, H), (H, G) if weighs else (0,), (K, G) if weighs else (0,), (0,) if looks else (G,))
         shares = [take((P, M, *size), dtype) for size in sizes]
-        of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, transposed=True), w)
-        step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs)
+        of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, True, narrow), w)
+        step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs, narrow)
+        room = take((M, B, G // 2 if narrow else 0), dtype)
 
         def some(m: int, rows: slice) -> None:
             d_w, d_W, d_W_x, d_b = (start(d[row_parts.index(rows)], m) for d in shares)
             first, n = rows.start, rows.stop - rows.start
-            own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b)
+            own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b, start(room[:, rows], m))
             sizes = first, n, T, d_out.shape[1], B, H, K
             step(*(start(x, m) for x in of_run), d_w, *own, *sizes, max(1, BLOCK // n), clip)
 
@@ -147,15 +157,15 @@ class _Layer(torch.autograd.Function):
         d_w, d_W_h, d_W_x, d_b = (parts.total(share) for share in shares)
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
         if not weighs:
-            d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG)
-            d_W_x = _scattered(x, W_x, d_sums_MNG) if looks else _weight_gradient(x.flatten(1, 2), d_sums_MNG)
+            d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG, narrow)
+            d_W_x = _scattered(x, W_x, d_sums_MNG) if looks else _weight_gradient(x.flatten(1, 2), d_sums_MNG, narrow)
         if looks:
             d_b = d_W_x.sum(1)  # every token adds to one row of W_x, and to b
         I = W_x.shape[1]
         d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x[:, :I], d_W_h[:, :own_H], d_b))
         d_w_c = d_w[..., :own_H] if has_peepholes else None
         d_x_own = None if looks else d_x[..., :I]
-        return (None,) * 5 + (d_x_own, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
+        return (None,) * 2 + (d_x_own, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
 
 
 def _scattered(ids: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> Tensor:
@@ -173,13 +183,13 @@ def _scattered(ids: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> Tensor:
     return d_W_x
 
 
-def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor) -> Tensor:
+def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor, narrow: bool) -> Tensor:
     """xᵀ·d_sums of each run."""
     from unroll.kernels._lstm_code import weights_for
 
     M, N, G = d_sums_MNG.shape
     K = x_MNK.shape[2]
-    d_W, add = x_MNK.new_zeros(M, K, G), weights_for(8 * x_MNK.dtype.itemsize)
+    d_W, add = x_MNK.new_zeros(M, K, G), weights_for(8 * x_MNK.dtype.itemsize, narrow)
 
     def some(m: int, own: slice) -> None:
         add(*(start(x, m) for x in (d_W, x_MNK, d_sums_MNG)), N, K, G, own.start, own.stop - own.start)

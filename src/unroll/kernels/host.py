@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll.cells import State, lstm
-from unroll.kernels import Network, States
+from unroll.kernels import Network, States, products_by_torch
 
 RANK = 2
 BLOCK = 1 << 21  # bytes of factors in a block of time steps: about the second-level caches of two cores
@@ -38,7 +38,7 @@ def supports(network: Network, device: torch.device) -> str | None:
         return f"it is made for the CPU, and this device is {device.type}"
     if not isinstance(network.cell, lstm.Cell):
         return "it knows only the LSTM"
-    return None
+    return products_by_torch(network)
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:

@@ -26,6 +26,7 @@ from unroll.team import Calls, Team
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
+NOWHERE = 0  # room that only narrow code needs
 
 
 def _packed(W_KN: Tensor) -> Tensor:
@@ -90,11 +91,11 @@ class Weights:
         below = state[n - 1][0] if n else ids
         # With 0 rows from one time step to the next, the state after takes the place of the state before.
         buffers = (scratch.gates, h, c, scratch.t, *weights, below, layer.W_x.data_ptr())
-        return (*buffers, first, rows, 1, 0, self.H, self.H)
+        return (*buffers, NOWHERE, first, rows, 1, 0, self.H, self.H)
 
     def head_call(self, h: int, dense: int, out: int, first: int, rows: int) -> tuple[int, ...]:
         """With what the head is called for some rows."""
-        return h, *self._head_at, dense, out, first, rows, self.H, self.D, self.V
+        return h, *self._head_at, dense, out, NOWHERE, first, rows, self.H, self.D, self.V
 
 
 class Shared:

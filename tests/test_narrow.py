@@ -1,0 +1,125 @@
+"""Compiled products of bfloat16: what is rounded, and how it is added up, on every kind of processor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import random_tensor
+
+from unroll import arithmetic, machine_code, making_code, narrow, panels
+from unroll.machine_code import Code, Value
+
+EPSILON = 2.0**-23
+WIDTHS = {"of this processor": None, "wide, in float32": 64, "half as wide": 32, "narrowest": 16}
+every_processor = pytest.mark.parametrize("width", WIDTHS.values(), ids=list(WIDTHS))
+
+
+@pytest.fixture
+def processor(width: int | None, monkeypatch: pytest.MonkeyPatch) -> int:
+    """One whose vectors have so many bytes, and which knows nothing of bfloat16; or this one."""
+    if width is not None:
+        monkeypatch.setattr(machine_code, "vector_bytes", lambda: width)
+        monkeypatch.setattr(panels, "vector_bytes", lambda: width)
+        monkeypatch.setattr(narrow, "rounds", lambda: False)
+        monkeypatch.setattr(narrow, "multiplies", lambda: False)
+        monkeypatch.setattr(panels, "_pack_for", panels._pack_for.__wrapped__)
+    return width or machine_code.vector_bytes()
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    return x.bfloat16().double()
+
+
+def words(first: torch.Tensor, second: torch.Tensor, join) -> torch.Tensor:
+    """Two vectors as one of words, in whose bits both numbers of each stand, the lower first."""
+
+    def joined(code: Code, x: Value, y: Value, out: Value) -> None:
+        code.store(join(code, code.load(x), code.load(y)), out)
+
+    out = torch.empty_like(first)
+    making_code.make(joined, 32, "aaa", True)(first.data_ptr(), second.data_ptr(), out.data_ptr())
+    return out.view(torch.bfloat16)
+
+
+@every_processor
+def test_numbers_are_rounded_to_the_nearest_and_halfway_to_the_even_one(processor: int) -> None:
+    lanes = processor // 4
+    halfway = torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8, -1 - 2.0**-8, 3.0000001, 1e38, -0.0, 1e-30, 255.5])
+    x, y = halfway.repeat(4)[:lanes].clone(), random_tensor(lanes, seed=1).float()
+    assert torch.equal(words(x, y, narrow.in_order), torch.cat((x, y)).bfloat16())
+    assert torch.equal(words(x, y, narrow.paired), torch.stack((x, y), 1).flatten().bfloat16())
+
+
+@every_processor
+def test_what_is_no_number_or_infinite_stays_so(processor: int) -> None:
+    # The last is one whose bits, rounded like a number's, would become those of −0.
+    odd = torch.tensor([torch.nan, torch.inf, -torch.inf, torch.nan])
+    odd.view(torch.int32)[3] = -1
+    x = odd.repeat(processor // 16).clone()
+    found = words(x, x, narrow.paired).float()
+    assert torch.equal(found.isnan(), x.repeat_interleave(2).isnan())
+    assert torch.equal(found[2:6], x[1:3].repeat_interleave(2))
+
+
+@every_processor
+def test_a_word_adds_the_upper_product_and_then_the_lower_each_rounded_once(processor: int) -> None:
+    def dots(code: Code, a: Value, b: Value, sums: Value, n: Value) -> None:
+        with code.loop(n // code.lanes) as v:
+            x, y, place = (code.at(each, v * code.lanes) for each in (a, b, sums))
+            code.store(narrow.dot(code, code.load(x), code.load(y), code.load(place)), place)
+
+    n = 1 << 12
+    size = torch.exp(random_tensor(n, 2, seed=4) * 4)
+    a, b = (random_tensor(n, 2, seed=1).bfloat16(), (random_tensor(n, 2, seed=2) * size).bfloat16())
+    sums = random_tensor(n, seed=3).float()
+    products = a.double() * b.double()
+    upper = (sums.double() + products[:, 1]).float()
+    expected = (upper.double() + products[:, 0]).float()
+    making_code.make(dots, 32, "aaan", True)(a.data_ptr(), b.data_ptr(), sums.data_ptr(), n)
+    assert torch.equal(sums, expected)
+
+
+@every_processor
+def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(processor: int) -> None:
+    def product(code: Code, out: Value, x: Value, W: Value, room: Value, rows: Value, K: Value, N: Value) -> None:
+        arithmetic.product(code, out, x, W, rows, K, N, arithmetic.Begin(out, N), room)
+
+    multiply = making_code.make(product, 32, "aaaannn", True)
+    panel = machine_code.VECTORS * processor // 4
+    K, N = 3 * panel, 3 * panel
+    x, base, W = (random_tensor(*shape, seed=n).float() for n, shape in enumerate(((29, K), (29, N), (K, N))))
+    expected = base.double() + rounded(x) @ rounded(W)
+    for packed in (panels.packed(W.unsqueeze(0), narrow=True), panels.packed(W.t().unsqueeze(0), True, narrow=True)):
+        results = []
+        for rows in (1, 2, 3, 4, 7, 8, 12, 29):
+            out, room = base[:rows].clone(), torch.empty(rows, K // 2)
+            addresses = (tensor.data_ptr() for tensor in (out, x, packed, room))
+            multiply(*addresses, rows, K, N)
+            results.append(out)
+        assert torch.allclose(results[-1].double(), expected, rtol=0, atol=4 * K * EPSILON)
+        assert all(torch.equal(out, results[-1][: len(out)]) for out in results)
+
+
+@every_processor
+@pytest.mark.parametrize(
+    ("rows", "steps", "apart"), [(1, 1, 1), (5, 3, 7), (2, 4, 2), (arithmetic.BLOCK, 1, arithmetic.BLOCK)]
+)
+def test_a_transposed_product_is_that_of_rounded_factors_with_any_rows_at_any_steps(
+    processor: int, rows: int, steps: int, apart: int
+) -> None:
+    def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
+        rows, steps, apart, K, N, first, columns = rest
+        terms = arithmetic.Terms(rows, steps, apart)
+        arithmetic.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+
+    add = making_code.make(product, 32, "aaannnnnnn", True)
+    panel = machine_code.VECTORS * processor // 4
+    for count in (1, 3, 9):
+        K, N = count * panel, 3 * panel
+        shapes = ((steps, apart, K), (steps, apart, N), (K, N))
+        x, y, base = (random_tensor(*shape, seed=n).float() for n, shape in enumerate(shapes))
+        out = base.clone()
+        add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)
+        expected = base + torch.einsum("rk,rn->kn", *(rounded(each[:, :rows].flatten(0, 1)) for each in (x, y)))
+        expected[:, :panel] = base[:, :panel]  # not among the columns to do
+        assert torch.allclose(out.double(), expected, rtol=0, atol=16 * rows * steps * EPSILON)
