@@ -7,7 +7,7 @@ import torch
 from helpers import CPU, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
-from unroll import cells, compiled_head, head, kernels, narrow, panels
+from unroll import cells, compiled_head, head, kernels, matrix_unit, narrow, panels
 from unroll.compiled_dropout import Dropout
 from unroll.kernels import _lstm_code
 
@@ -43,16 +43,19 @@ def test_bfloat16_differs_from_float32_by_its_rounding() -> None:
         assert UNIT["bfloat16"] / 16 < error, name
 
 
-def test_a_processor_without_bfloat16_computes_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = network(cells.load("lstm", "paper"), 2, 1, 48, 33, UNCLIPPED, CPU)
-    given = inputs(net, 9, 5, 33)
-    here = outcome("compiled", net, "bfloat16", given)
-    for name in ("rounds", "multiplies"):
-        monkeypatch.setattr(narrow, name, lambda: False)
+def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matrix_unit, "available", lambda: False)
     for module, name in ((_lstm_code, "forward_for"), (_lstm_code, "backward_for"), (panels, "_pack_for")):
         monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)  # made anew
-    there = outcome("compiled", net, "bfloat16", given)
-    assert all(torch.equal(here[name], there[name]) for name in here)
+    net = network(cells.load("lstm", "paper"), 2, 1, 48, 33, UNCLIPPED, CPU)
+    given, found = inputs(net, 9, 5, 33), []
+    for has in (narrow.rounds(), False):
+        monkeypatch.setattr(narrow, "rounds", lambda has=has: has)
+        monkeypatch.setattr(narrow, "multiplies", lambda has=has: has)
+        found.append(outcome("compiled", net, "bfloat16", given))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 @pytest.mark.parametrize("drops", [False, True])

@@ -10,11 +10,11 @@ import pytest
 import torch
 from helpers import random_ids, random_tensor, torch_threads
 
-from unroll import arithmetic, compiled_head, head, machine_code, making_code, panels
+from unroll import arithmetic, compiled_head, head, machine_code, making_code, panels, products
 from unroll.machine_code import Code, Value
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-BLOCK = arithmetic.BLOCK
+BLOCK = products.BLOCK
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
@@ -83,7 +83,7 @@ def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_
 @both
 def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.dtype) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
-        arithmetic.product(code, out, x, W, rows, K, N, arithmetic.Begin(out, N))
+        products.product(code, out, x, W, rows, K, N, products.Begin(out, N))
 
     multiply = making_code.make(product, 8 * dtype.itemsize, "aaannn")
     N = 3 * panels.panel(dtype)
@@ -124,8 +124,8 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
 
     def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
         rows, steps, apart, K, N, first, columns = rest
-        terms = arithmetic.Terms(rows, steps, apart)
-        arithmetic.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+        terms = products.Terms(rows, steps, apart)
+        products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
 
     add = making_code.make(product, 8 * dtype.itemsize, "aaannnnnnn")
     panel = machine_code.VECTORS * width // dtype.itemsize

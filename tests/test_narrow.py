@@ -6,22 +6,32 @@ import pytest
 import torch
 from helpers import random_tensor
 
-from unroll import arithmetic, machine_code, making_code, narrow, panels
+from unroll import machine_code, making_code, matrix_unit, narrow, panels, products
 from unroll.machine_code import Code, Value
 
 EPSILON = 2.0**-23
-WIDTHS = {"of this processor": None, "wide, in float32": 64, "half as wide": 32, "narrowest": 16}
-every_processor = pytest.mark.parametrize("width", WIDTHS.values(), ids=list(WIDTHS))
+KINDS = {
+    "this processor": None,
+    "its vectors": machine_code.vector_bytes(),
+    "others, wide": 64,
+    "half as wide": 32,
+    "narrowest": 16,
+}
+every_processor = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
-def processor(width: int | None, monkeypatch: pytest.MonkeyPatch) -> int:
-    """One whose vectors have so many bytes, and which knows nothing of bfloat16; or this one."""
+def processor(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many bytes a vector has: of this processor, of this one without its matrix unit, or of one that knows nothing
+    of bfloat16."""
+    width = KINDS[kind]
     if width is not None:
+        own = kind == "its vectors" and narrow.rounds()
+        monkeypatch.setattr(matrix_unit, "available", lambda: False)
         monkeypatch.setattr(machine_code, "vector_bytes", lambda: width)
         monkeypatch.setattr(panels, "vector_bytes", lambda: width)
-        monkeypatch.setattr(narrow, "rounds", lambda: False)
-        monkeypatch.setattr(narrow, "multiplies", lambda: False)
+        monkeypatch.setattr(narrow, "rounds", lambda: own)
+        monkeypatch.setattr(narrow, "multiplies", lambda: own)
         monkeypatch.setattr(panels, "_pack_for", panels._pack_for.__wrapped__)
     return width or machine_code.vector_bytes()
 
@@ -82,7 +92,7 @@ def test_a_word_adds_the_upper_product_and_then_the_lower_each_rounded_once(proc
 @every_processor
 def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(processor: int) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, room: Value, rows: Value, K: Value, N: Value) -> None:
-        arithmetic.product(code, out, x, W, rows, K, N, arithmetic.Begin(out, N), room)
+        products.product(code, out, x, W, rows, K, N, products.Begin(out, N), room)
 
     multiply = making_code.make(product, 32, "aaaannn", True)
     panel = machine_code.VECTORS * processor // 4
@@ -92,7 +102,7 @@ def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(proces
     for packed in (panels.packed(W.unsqueeze(0), narrow=True), panels.packed(W.t().unsqueeze(0), True, narrow=True)):
         results = []
         for rows in (1, 2, 3, 4, 7, 8, 12, 29):
-            out, room = base[:rows].clone(), torch.empty(rows, K // 2)
+            out, room = base[:rows].clone(), torch.empty(rows + products.SPARE, K // 2)
             addresses = (tensor.data_ptr() for tensor in (out, x, packed, room))
             multiply(*addresses, rows, K, N)
             results.append(out)
@@ -102,15 +112,15 @@ def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(proces
 
 @every_processor
 @pytest.mark.parametrize(
-    ("rows", "steps", "apart"), [(1, 1, 1), (5, 3, 7), (2, 4, 2), (arithmetic.BLOCK, 1, arithmetic.BLOCK)]
+    ("rows", "steps", "apart"), [(1, 1, 1), (5, 3, 7), (2, 4, 2), (products.BLOCK, 1, products.BLOCK)]
 )
 def test_a_transposed_product_is_that_of_rounded_factors_with_any_rows_at_any_steps(
     processor: int, rows: int, steps: int, apart: int
 ) -> None:
     def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
         rows, steps, apart, K, N, first, columns = rest
-        terms = arithmetic.Terms(rows, steps, apart)
-        arithmetic.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+        terms = products.Terms(rows, steps, apart)
+        products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
 
     add = making_code.make(product, 32, "aaannnnnnn", True)
     panel = machine_code.VECTORS * processor // 4

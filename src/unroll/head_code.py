@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.arithmetic import BLOCK, Begin, Terms, add_transposed_product, clear, exp, product
+from unroll.arithmetic import exp
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
+from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, product
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
 # cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.

@@ -18,7 +18,7 @@ from functools import cache, reduce
 from typing import Any
 
 MISSING = "it needs llvmlite, to make code for this processor: pip install 'unroll-rnn[fast]'"
-VECTORS = 2  # side by side in a panel of a matrix (see `arithmetic.py`)
+VECTORS = 2  # side by side in a panel of a matrix (see `products.py`)
 
 
 def available() -> bool:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
+from unroll import matrix_unit
 from unroll.machine_code import Code, Value, Write, vector_bytes, write_into
 
 FLUSH = 0x8040  # bits of an x86 processor's control word: tiny results, and tiny operands, are 0
@@ -32,7 +33,8 @@ def make(write: Write, bits: int, arguments: str, narrow: bool = False, **settin
     machine, features = _machine()
 
     def whole(code: Code, *values: Value) -> None:
-        with _tiny_is_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext():
+        tiny = _tiny_is_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext()
+        with tiny, matrix_unit.configured(code) if narrow and matrix_unit.available() else nullcontext():
             write(code, *values, **settings)
 
     write_into(function, bits, whole, narrow)

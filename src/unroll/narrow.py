@@ -1,7 +1,8 @@
 """Products of numbers in half the bits: bfloat16, which is the upper half of a float32, rounded to the nearest.
 
-A word is two of them, and stands where a float32 would. Some processors multiply such words at twice the pace of
-float32; on others they are taken apart and multiplied in float32, to the same bits. Sums are float32 either way.
+A word is two of them, and stands where a float32 would. Some processors have vectors of such words, which they
+multiply at twice the pace of float32; on others they are taken apart and multiplied in float32, to the same bits; or
+there is a matrix unit, see `matrix_unit.py`. Sums are float32 always.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from unroll import matrix_unit
 from unroll.machine_code import Code, Value, vector_bytes
 
 UPPER = 0xFFFF0000
@@ -29,6 +31,11 @@ def multiplies() -> bool:
     from llvmlite import binding
 
     return rounds() and binding.get_host_cpu_name().startswith("znver")
+
+
+def fast() -> bool:
+    """Whether products of words are faster here than those of float32."""
+    return multiplies() or matrix_unit.available()
 
 
 def in_order(code: Code, first: Value, second: Value) -> Value:

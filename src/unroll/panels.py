@@ -1,4 +1,4 @@
-"""Matrices as compiled products read them (see `arithmetic.py`): padded to whole panels, and packed.
+"""Matrices as compiled products read them (see `products.py`): padded to whole panels, and packed.
 
 A panel is a few vectors wide. Packed, each panel lies in memory as it is read, one row after the other; for narrow
 code each two rows as one, of words.

@@ -48,7 +48,7 @@ def why_not(name: str, device: torch.device) -> str | None:
 
 def told(name: str, device: torch.device) -> str:
     """A precision in words, for who waits for it."""
-    if (name, device.type) == ("bfloat16", "cpu") and machine_code.available() and not narrow.multiplies():
+    if (name, device.type) == ("bfloat16", "cpu") and machine_code.available() and not narrow.fast():
         return f"{name} (which this processor multiplies no faster than float32)"
     return name
 

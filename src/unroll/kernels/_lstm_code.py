@@ -13,10 +13,11 @@ from functools import cache
 
 from torch import Tensor
 
-from unroll.arithmetic import BLOCK, Begin, Terms, add_transposed_product, clear, product, quotients, sigmoid, tanh
+from unroll.arithmetic import quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import grown
+from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, product
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f

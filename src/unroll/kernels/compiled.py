@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import machine_code, parts
-from unroll.arithmetic import BLOCK
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States
 from unroll.panels import grown, packed, padded, panel, start
+from unroll.products import BLOCK, SPARE
 from unroll.spare import take
 
 RANK = 3
@@ -102,7 +102,7 @@ class _Layer(torch.autograd.Function):
             x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K), narrow=narrow)
         of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h, narrow=narrow), w, brought, x, below)
         step = forward_for(bits, settings.peepholes, looks, narrow)
-        room = take((M, B, max(H, K) // 2 if narrow else 0), dtype)
+        room = take((M, B + SPARE, max(H, K) // 2 if narrow else 0), dtype)
 
         def some(m: int, rows: slice) -> None:
             own = start(room[:, rows], m)
@@ -144,7 +144,7 @@ class _Layer(torch.autograd.Function):
         shares = [take((P, M, *size), dtype) for size in sizes]
         of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, True, narrow), w)
         step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs, narrow)
-        room = take((M, B, G // 2 if narrow else 0), dtype)
+        room = take((M, B + SPARE, G // 2 if narrow else 0), dtype)
 
         def some(m: int, rows: slice) -> None:
             d_w, d_W, d_W_x, d_b = (start(d[row_parts.index(rows)], m) for d in shares)

@@ -1,6 +1,6 @@
 """A model of one run as compiled steps want it: parameters arranged once, calls of its steps, and the head.
 
-A product adds up each row in one order (see `arithmetic.py`), so what a row predicts cannot depend on its neighbours.
+A product adds up each row in one order (see `products.py`), so what a row predicts cannot depend on its neighbours.
 
 Shapes: B rows, H hidden, D dense, V vocabulary (in here padded to whole vectors), G = 4·H gate columns.
 """

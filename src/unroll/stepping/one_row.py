@@ -1,6 +1,6 @@
 """The head of a single row, for which there is little to compute and much to read: threads divide its columns.
 
-Sums are those of any number of rows, to the last bit: see `arithmetic.py`.
+Sums are those of any number of rows, to the last bit: see `products.py`.
 
 Shapes: H hidden, D dense, V vocabulary, K terms, N columns, all padded to whole panels.
 """
@@ -14,11 +14,11 @@ import numpy as np
 from torch import Tensor
 
 from unroll import parts
-from unroll.arithmetic import Begin, product
 from unroll.head import LEAK
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
 from unroll.panels import panel, start
+from unroll.products import Begin, product
 from unroll.team import Calls, Team
 
 
