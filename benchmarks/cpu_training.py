@@ -1,10 +1,12 @@
 """One training batch on the CPU, ours against nn.LSTM, side by side. Writes a record to results/bench, one a processor.
 
-Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with leaky ReLU, softmax, Adam, float32. Ours
-has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one run
+Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with leaky ReLU, softmax, Adam. Ours has
+peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one run
 alone, and four side by side, of whose step a fourth counts. The peer comes in three forms, and the fastest of them
 counts. The floor is the matrix products of ours, alone, by torch; the peak is as many multiplications and additions out
-of registers: no float32 code for vectors that multiplies as often can be faster.
+of registers: no float32 code for vectors that multiplies as often can be faster. All that is float32. Then one run of
+ours in bfloat16, which keeps parameters, states and sums in float32, and the peer's three forms under torch's autocast
+to bfloat16.
 
 All take turns in one process, so that noise meets all alike. Each takes two steps, of which the second is timed: in
 training a step follows one of its own kind, not one that has left its threads waiting busily on a core. A round during
@@ -48,6 +50,11 @@ FLEET = 4  # runs side by side
 CPU = torch.device("cpu")
 DISTURBED = 0.05  # of one core, used by others during a round
 Step = Callable[[], None]
+FORMS = {
+    "one-hot, time first": {},
+    "one-hot, batch first": {"batch_first": True},
+    "embedding, time first": {"embedded": True},
+}
 
 
 class Peer(nn.Module):
@@ -69,8 +76,10 @@ class Peer(nn.Module):
         return logits
 
 
-def peer(hidden: int, layers: int, scored: int, batch_first: bool = False, embedded: bool = False) -> Step:
-    """One step of the peer, with its fastest Adam."""
+def peer(
+    hidden: int, layers: int, scored: int, batch_first: bool = False, embedded: bool = False, narrow: bool = False
+) -> Step:
+    """One step of the peer, with its fastest Adam; its products may be in bfloat16."""
     model = Peer(hidden, layers, scored, batch_first, embedded)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     window = torch.from_numpy(np.random.default_rng(0).integers(SYMBOLS, size=(K2 + 1, ROWS)))
@@ -80,16 +89,19 @@ def peer(hidden: int, layers: int, scored: int, batch_first: bool = False, embed
 
     def step() -> None:
         optimiser.zero_grad()
-        functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            logits = model(inputs)
+        functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten()).backward()
         optimiser.step()
 
     return step
 
 
-def ours(hidden: int, layers: int, scored: int, corpus: Corpus, runs: int = 1) -> Step:
+def ours(hidden: int, layers: int, scored: int, corpus: Corpus, runs: int = 1, precision: str = "float32") -> Step:
     """One step of so many runs."""
     scheme = Scheme(loss="equal" if scored == K2 else "last", k1=20, k2=K2)
-    run = devices.resolve(Experiment(scheme=scheme, hidden=hidden, layers=layers, dense=DENSE, rows=ROWS, device="cpu"))
+    sizes = {"hidden": hidden, "layers": layers, "dense": DENSE, "rows": ROWS}
+    run = devices.resolve(Experiment(scheme=scheme, device="cpu", precision=precision, **sizes))
     fleet = [replace(run, seed=seed) for seed in range(runs)]
     return Learner(fleet, [corpus] * runs, CPU, run.kernel).step
 
@@ -178,24 +190,25 @@ def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str,
 
 def case(hidden: int, layers: int, scored: int, corpus: Corpus, rounds: int, seconds: float) -> dict[str, object]:
     """One row of the table."""
-    products, gflop = floor(hidden, layers, scored)
+    shape = hidden, layers, scored
+    products, gflop = floor(*shape)
     steps = {
-        "ours": ours(hidden, layers, scored, corpus),
-        "fleet": ours(hidden, layers, scored, corpus, FLEET),
-        "one-hot, time first": peer(hidden, layers, scored),
-        "one-hot, batch first": peer(hidden, layers, scored, batch_first=True),
-        "embedding, time first": peer(hidden, layers, scored, embedded=True),
+        "ours": ours(*shape, corpus),
+        "fleet": ours(*shape, corpus, FLEET),
+        "bfloat16": ours(*shape, corpus, precision="bfloat16"),
         "floor": products,
         "peak": peak(gflop),
     }
+    for name, form in FORMS.items():
+        steps |= {name: peer(*shape, **form), f"{name}, autocast": peer(*shape, **form, narrow=True)}
     times, disturbed = race(steps, rounds, seconds)
     times["fleet"] = [each / FLEET for each in times["fleet"]]
     medians = {name: statistics.median(values) for name, values in times.items()}
-    peers = {name: value for name, value in medians.items() if name not in ("ours", "fleet", "floor", "peak")}
-    best = min(peers, key=lambda name: peers[name])
+    best = min(FORMS, key=lambda name: medians[name])
+    cast = min((f"{name}, autocast" for name in FORMS), key=lambda name: medians[name])
 
-    def ratio(name: str) -> float:
-        return round(statistics.median(p / o for p, o in zip(times[best], times[name], strict=True)), 3)
+    def ratio(name: str, peer: str = best) -> float:
+        return round(statistics.median(p / o for p, o in zip(times[peer], times[name], strict=True)), 3)
 
     return {
         "hidden": hidden,
@@ -209,8 +222,12 @@ def case(hidden: int, layers: int, scored: int, corpus: Corpus, rounds: int, sec
         "floor_ms": round(medians["floor"], 2),
         "peak_ms": round(medians["peak"], 2),
         "gflop": round(gflop, 2),
+        "bfloat16_ms": round(medians["bfloat16"], 2),
+        "bfloat16_ratio": ratio("bfloat16"),
+        "autocast_ms": round(medians[cast], 2),
+        "autocast_ratio": ratio("bfloat16", cast),
         "peer": best,
-        "peers_ms": {name: round(value, 2) for name, value in peers.items()},
+        "peers_ms": {name: round(value, 2) for name, value in medians.items() if name.split(", auto")[0] in FORMS},
         "rounds": len(times["ours"]),
         "disturbed_rounds": disturbed,
     }
@@ -228,7 +245,7 @@ def main() -> None:
     corpus = Corpus.from_text("".join(chr(33 + i) for i in ids))
     processor = binding.get_host_cpu_name()
     record = {
-        "what": f"ms a training batch: {ROWS} rows, k2 = {K2}, |V| = {SYMBOLS}, dense {DENSE}, Adam, float32",
+        "what": f"ms a training batch: {ROWS} rows, k2 = {K2}, |V| = {SYMBOLS}, dense {DENSE}, Adam",
         "machine": f"{platform.machine()}, {platform.system()}, {torch.backends.cpu.get_cpu_capability()}",
         "processor": processor,
         "threads": THREADS,
@@ -238,14 +255,16 @@ def main() -> None:
         "kernel": devices.resolve(Experiment(device="cpu")).kernel,
         "load_before": round(os.getloadavg()[0], 2),
     }
-    times = "".join(f"{name:>10}" for name in ("ours", "fleet", "nn.LSTM", "floor", "peak"))
-    print(f"{'γ':>4} {'r':>2} {'loss':>7}{times} {'ratios':>11}  fastest peer, rounds")
+    times = "".join(f"{name:>10}" for name in ("ours", "fleet", "nn.LSTM", "floor", "peak", "bfloat16", "autocast"))
+    print(f"{'γ':>4} {'r':>2} {'loss':>7}{times} {'ratios':>23}  fastest peer, rounds")
     cases, path = [], RECORDS / f"cpu_training_{processor}.json"
     for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
         row = case(hidden, layers, scored, corpus, options.rounds, options.seconds)
         cases.append(row)
-        times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in ("ours", "fleet", "peer", "floor", "peak"))
-        ratios = f"{row['ratio']:5.2f} {row['fleet_ratio']:5.2f}"
+        columns = ("ours", "fleet", "peer", "floor", "peak", "bfloat16", "autocast")
+        times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in columns)
+        kinds = ("ratio", "fleet_ratio", "bfloat16_ratio", "autocast_ratio")
+        ratios = " ".join(f"{row[kind]:5.2f}" for kind in kinds)
         rounds = f"{row['rounds']} (and {row['disturbed_rounds']} disturbed)"
         print(f"{hidden:4} {layers:2} {row['loss']:>7}{times} {ratios}  {row['peer']}, {rounds}", flush=True)
         path.parent.mkdir(parents=True, exist_ok=True)

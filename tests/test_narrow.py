@@ -9,7 +9,7 @@ from helpers import random_tensor
 from unroll import machine_code, making_code, matrix_unit, narrow, panels, products
 from unroll.machine_code import Code, Value
 
-EPSILON = 2.0**-23
+EPSILON, BLOCK = 2.0**-23, products.BLOCK
 KINDS = {
     "this processor": None,
     "its vectors": machine_code.vector_bytes(),
@@ -102,7 +102,7 @@ def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(proces
     for packed in (panels.packed(W.unsqueeze(0), narrow=True), panels.packed(W.t().unsqueeze(0), True, narrow=True)):
         results = []
         for rows in (1, 2, 3, 4, 7, 8, 12, 29):
-            out, room = base[:rows].clone(), torch.empty(rows + products.SPARE, K // 2)
+            out, room = base[:rows].clone(), torch.empty(products.room_for(rows, K, True))
             addresses = (tensor.data_ptr() for tensor in (out, x, packed, room))
             multiply(*addresses, rows, K, N)
             results.append(out)
@@ -112,7 +112,7 @@ def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(proces
 
 @every_processor
 @pytest.mark.parametrize(
-    ("rows", "steps", "apart"), [(1, 1, 1), (5, 3, 7), (2, 4, 2), (products.BLOCK, 1, products.BLOCK)]
+    ("rows", "steps", "apart"), [(1, 1, 1), (5, 3, 7), (2, 4, 2), (1, BLOCK, 1), (2 * BLOCK, 1, 400)]
 )
 def test_a_transposed_product_is_that_of_rounded_factors_with_any_rows_at_any_steps(
     processor: int, rows: int, steps: int, apart: int

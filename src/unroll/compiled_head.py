@@ -73,7 +73,7 @@ class _Nll(torch.autograd.Function):
         targets_MN: Tensor,
     ) -> Tensor:
         from unroll.head_code import FORWARD, forward_for
-        from unroll.products import SPARE
+        from unroll.products import room_for
 
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
@@ -88,7 +88,7 @@ class _Nll(torch.autograd.Function):
         own = (h_MNH, W, dense_b.contiguous(), O, out_b.contiguous())
         results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
         step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping), narrow), _rows(N)
-        room_PM = take((len(rows), M, (FORWARD + SPARE) * max(H, D) // 2 if narrow else 0), h_MNH.dtype)
+        room_PM = take((len(rows), M, room_for(FORWARD, max(H, D), narrow)), h_MNH.dtype)
 
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
@@ -104,7 +104,7 @@ class _Nll(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_nll_MN: Tensor) -> tuple[Tensor | None, ...]:
         from unroll.head_code import BACK, backward_for
-        from unroll.products import SPARE
+        from unroll.products import room_for
 
         h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
         leak, narrow, dropping = ctx.settings
@@ -117,7 +117,7 @@ class _Nll(torch.autograd.Function):
         # Each part adds up its own share of the weights' gradients.
         shares = [take((P, M, *n), h_MNH.dtype) for n in ((H, D), (D,), (D, V), (V,))]
         scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
-        room_PM = take((P, M, (BACK + SPARE) * max(D, V) // 2 if narrow else 0), h_MNH.dtype)
+        room_PM = take((P, M, room_for(BACK, max(D, V), narrow)), h_MNH.dtype)
         own = (h_MNH, packed(dense_W, True, narrow), packed(out_W, True, narrow))
         held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN, factors)
         step = backward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping), narrow)

@@ -4,6 +4,9 @@ It has eight tiles of 16 rows of 64 bytes: 16 sums in float32, or 16 words. An i
 words by as many columns, 16 times the work of one for vectors. Here four tiles are sums, of 32 rows and 32 columns: a
 panel. Of rows that are not there results are thrown away, so that a row's bits never depend on how many there are.
 
+The left side of a product lies tile by tile, those of 16 rows one after the other: rows that are a power of two apart
+would drive each other out of the cache.
+
 Shapes: R rows, K terms (words), N columns.
 """
 
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -20,6 +23,7 @@ from unroll.machine_code import Code, Value
 
 EDGE = 16  # of a tile: rows, and columns of words or of sums
 ROWS = 2 * EDGE  # at once
+TILE = EDGE * EDGE  # elements
 BYTES = 64  # of a tile's row
 SUMS = ((0, 1), (2, 3))  # tiles, by rows and columns
 LEFT, RIGHT = (4, 5), (6, 7)
@@ -85,11 +89,11 @@ def _store(code: Code, place: Value, apart: Value | int) -> None:
         _do(code, "tilestored64", tile, at=quarter, apart=apart)
 
 
-def _add_products(code: Code, x: Value, x_apart: Value, W: Value, K: Value) -> None:
+def _add_products(code: Code, x: Value, W: Value, K: Value) -> None:
     """To the sums, x[32, K]·W[K, 32]; W's rows follow each other, K is whole tiles."""
     with code.loop(K // EDGE) as k:
         for n, tile in enumerate(LEFT):
-            _do(code, "tileloadd64", tile, at=code.at(x, x_apart * (n * EDGE) + k * EDGE), apart=x_apart)
+            _do(code, "tileloadd64", tile, at=code.at(x, K * (n * EDGE) + k * TILE), apart=EDGE)
         for n, tile in enumerate(RIGHT):
             _do(code, "tileloadd64", tile, at=code.at(W, k * (EDGE * code.panel) + n * EDGE), apart=code.panel)
         for left, row in zip(LEFT, SUMS, strict=True):
@@ -105,40 +109,49 @@ def block(
     W: Value,  # a panel
     K: Value,
     rows: Value,  # at most 32
-    begin: Callable[[Value], Value] | None,  # where the sums of a row begin
+    begin: tuple[Value, Value] | None,  # where the sums begin, and how far their rows are apart
 ) -> None:
     """out = begin + x·W."""
     room, wide = code.scratch(ROWS * code.panel), code.panel
-    vectors = range(0, wide, code.lanes)
+    whole = rows // ROWS  # 1 or 0
+    partly = code.number(1) - whole
+
+    def copy(place: Value, between: Value | int, goal: Value, apart: Value | int) -> None:
+        with code.loop(rows) as r:
+            for v in range(0, wide, code.lanes):
+                code.store(code.load(code.at(place, r * between + v)), code.at(goal, r * apart + v))
+
     if begin is None:
         for tile in (tile for row in SUMS for tile in row):
             _do(code, "tilezero", tile)
     else:
-        with code.loop(rows) as r:
-            own = begin(r)
-            for v in vectors:
-                code.store(code.load(code.at(own, v)), code.at(room, r * wide + v))
-        _load(code, room, wide)
-    _add_products(code, x, K, W, K)
-    whole = rows // ROWS  # 1 or 0
+        with code.loop(whole):
+            _load(code, *begin)
+        with code.loop(partly):
+            copy(*begin, room, wide)
+            _load(code, room, wide)
+    _add_products(code, x, W, K)
     with code.loop(whole):
         _store(code, out, apart)
-    with code.loop(code.number(1) - whole):
+    with code.loop(partly):
         _store(code, room, wide)
-        with code.loop(rows) as r:
-            for v in vectors:
-                code.store(code.load(code.at(room, r * wide + v)), code.at(out, r * apart + v))
+        copy(room, wide, out, apart)
 
 
 def add_block(code: Code, out: Value, apart: Value, x: Value, y: Value, K: Value) -> None:
     """out[32, 32] += x[32, K]·y[K, 32]."""
     _load(code, out, apart)
-    _add_products(code, x, K, y, K)
+    _add_products(code, x, y, K)
     _store(code, out, apart)
 
 
-def transpose(code: Code, x: Value, out: Value, apart: Value) -> None:
-    """16 vectors of 16 elements, one after the other; their columns, so far apart."""
+def place(row: Value, k: Value, K: Value) -> Value:
+    """Where an element of a left side stands."""
+    return row // EDGE * EDGE * K + k // EDGE * TILE + row % EDGE * EDGE + k % EDGE
+
+
+def transpose(code: Code, x: Value, out: Value) -> None:
+    """A tile, its columns as rows."""
     from llvmlite import ir
 
     lanes, builder = code.lanes, code.builder
@@ -154,4 +167,4 @@ def transpose(code: Code, x: Value, out: Value, apart: Value) -> None:
             rows[n], rows[n + half] = (builder.shuffle_vector(a, b, mask) for mask in masks)
         half //= 2
     for n, row in enumerate(rows):
-        code.store(Value(code, row), code.at(out, apart * n))
+        code.store(Value(code, row), code.at(out, n * lanes))

@@ -23,7 +23,6 @@ WIDE_ROWS = 6
 BLOCK = 192  # terms of a transposed product: a panel of so many (24 kB) stays in the first cache beside its other side
 UNROLLED = 2  # terms to a turn of a product's loop: its own work counts for less, and a fetch is a whole vector
 GROUP = 32  # vectors of its left side at a time
-SPARE = matrix_unit.ROWS - 1
 
 
 def clear(code: Code, out: Value, elements: Value) -> None:
@@ -72,11 +71,11 @@ def product(
 ) -> None:
     """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default.
 
-    Narrow code needs room for x in half the bits, with `SPARE` more rows behind it that are read in vain.
+    Narrow code needs room for x in half the bits: see `room_for`.
     """
     if code.narrow:
         assert room is not None
-        _narrow(code, room, x, rows * K)
+        _narrow(code, room, x, rows, K)
         x, K = room, K // 2
         if matrix_unit.available():
             _by_blocks(code, out, x, W, rows, K, N, begin)
@@ -118,24 +117,41 @@ def _by_blocks(
     """The same by the matrix unit."""
 
     def write(code: Code, out: Value, N: Value, x: Value, W: Value, K: Value, rows: Value, *begun: Value) -> None:
-        own = Begin(*begun) if begun else None
-        matrix_unit.block(code, out, N, x, W, K, rows, partial(own.at, code) if own else None)
+        matrix_unit.block(code, out, N, x, W, K, rows, (begun[0], begun[1]) if begun else None)
 
+    if begin and begin.ids is not None:
+        # Rows from here and there, brought together first: what was stored a moment ago is slow to come into a tile.
+        with code.loop(rows) as r:
+            row = begin.at(code, r)
+            with code.loop(N // code.lanes) as v:
+                code.store(code.load(code.at(row, v * code.lanes)), code.at(out, r * N + v * code.lanes))
+        begin = Begin(out, N)
     with code.loop(N // code.panel) as q, code.loop((rows + (matrix_unit.ROWS - 1)) // matrix_unit.ROWS) as n:
         column, first = q * code.panel, n * matrix_unit.ROWS
         count = (rows - first).at_most_number(matrix_unit.ROWS)
         own = begin and begin._replace(address=code.at(begin.address, column)).from_row(code, first)
-        begun = [value for value in own or () if value is not None]
+        begun = [own.address, own.apart] if own else []
         places = (code.at(out, first * N + column), N, code.at(x, first * K), code.at(W, column * K))
         code.call(f"block_{len(begun)}", write, *places, K, count, *begun)
 
 
-def _narrow(code: Code, out: Value, x: Value, elements: Value) -> None:
-    """So many numbers, whole panels, in half the bits."""
-    with code.loop(elements // code.panel) as n:
-        place = code.at(x, n * code.panel)
-        words = narrow.in_order(code, code.load(place), code.load(code.at(place, code.lanes)))
-        code.store(words, code.at(out, n * code.lanes))
+def _narrow(code: Code, out: Value, x: Value, rows: Value, K: Value) -> None:
+    """Rows in half the bits, as who multiplies them reads them."""
+    with code.loop(rows) as r, code.loop(K // code.panel) as n:
+        source, k = code.at(x, r * K + n * code.panel), n * code.lanes
+        words = narrow.in_order(code, code.load(source), code.load(code.at(source, code.lanes)))
+        goal = matrix_unit.place(r, k, K // 2) if matrix_unit.available() else r * (K // 2) + k
+        code.store(words, code.at(out, goal))
+
+
+def room_for(rows: int, K: int, narrow: bool) -> int:
+    """Elements that a product's left side needs room for: of narrow code, rows that fill tiles."""
+    return -(-rows // matrix_unit.ROWS) * matrix_unit.ROWS * K // 2 if narrow else 0
+
+
+def terms_of(rows: int, narrow: bool) -> int:
+    """How many terms of a transposed product so many rows of a step are."""
+    return (rows + 1) // 2 if narrow else rows
 
 
 class Terms(NamedTuple):
@@ -149,7 +165,7 @@ class Terms(NamedTuple):
 def add_transposed_product(
     code: Code, out: Value, x: Value, y: Value, terms: Terms, K: Value, N: Value, first: Value, columns: Value
 ) -> None:
-    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is whole panels, R at most BLOCK.
+    """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is whole panels, terms are at most BLOCK.
 
     Both are copied first, a few panels of x and then each of y, so that they lie as they are read: rows that are a
     power of two apart would drive each other out of the cache.
@@ -183,7 +199,7 @@ def _add_blocks(
 ) -> None:
     """The same by the matrix unit, which reads each column of x as a row."""
     lanes, edge = code.lanes, matrix_unit.EDGE
-    most = BLOCK + edge  # words, filled up to whole tiles, if no two of them could be paired
+    most = BLOCK + edge  # words, filled up to whole tiles
     x_paired, x_turned = code.scratch(most * lanes), code.scratch(most * GROUP * lanes)
     y_copied = code.scratch(most * code.panel)
     R = terms.steps * ((terms.rows + 1) // 2)
@@ -200,8 +216,8 @@ def _add_blocks(
         with code.loop(vectors) as v:
             _copy(code, x_paired, 0, lanes, code.at(x, k + v * lanes), K, terms, code.number(1))
             with code.loop(filled // edge) as r:
-                goal = code.at(x_turned, v * lanes * filled + r * edge)
-                matrix_unit.transpose(code, code.at(x_paired, r * (edge * lanes)), goal, filled)
+                goal = code.at(x_turned, v * lanes * filled + r * matrix_unit.TILE)
+                matrix_unit.transpose(code, code.at(x_paired, r * matrix_unit.TILE), goal)
         with code.loop(columns // code.panel) as q:
             column = first + q * code.panel
             _copy(code, y_copied, lanes, code.panel, code.at(y, column), N, terms, code.number(VECTORS))

@@ -17,7 +17,7 @@ from unroll.arithmetic import quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import grown
-from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, product
+from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, product, terms_of
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f
@@ -270,9 +270,10 @@ def _add_weights(
     code: Code, d_W: Value, x: Value, d_sums: Value, terms: Terms, K: Value, G: Value, first: Value, columns: Value
 ) -> None:
     """In blocks of rows; where there are several steps, their rows are one block together."""
-    with code.loop((terms.rows + (BLOCK - 1)) // BLOCK) as n:
-        row = n * BLOCK
-        own = terms._replace(rows=(terms.rows - row).at_most_number(BLOCK))
+    most = BLOCK // terms_of(2, code.narrow) * 2
+    with code.loop((terms.rows + (most - 1)) // most) as n:
+        row = n * most
+        own = terms._replace(rows=(terms.rows - row).at_most_number(most))
         add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
 
 

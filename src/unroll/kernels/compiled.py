@@ -24,7 +24,7 @@ from unroll import machine_code, parts
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States
 from unroll.panels import grown, packed, padded, panel, start
-from unroll.products import BLOCK, SPARE
+from unroll.products import BLOCK, room_for, terms_of
 from unroll.spare import take
 
 RANK = 3
@@ -102,11 +102,12 @@ class _Layer(torch.autograd.Function):
             x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K), narrow=narrow)
         of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h, narrow=narrow), w, brought, x, below)
         step = forward_for(bits, settings.peepholes, looks, narrow)
-        room = take((M, B + SPARE, max(H, K) // 2 if narrow else 0), dtype)
+        row_parts = _stretches(B, 1)
+        room_PM = take((len(row_parts), M, room_for(B, max(H, K), narrow)), dtype)
 
         def some(m: int, rows: slice) -> None:
-            own = start(room[:, rows], m)
-            step(*(start(x, m) for x in of_run), own, rows.start, rows.stop - rows.start, T, B, H, K)
+            room = start(room_PM[row_parts.index(rows)], m)
+            step(*(start(x, m) for x in of_run), room, rows.start, rows.stop - rows.start, T, B, H, K)
 
         each_part(M, B, 1, some)
         h_at, c_at = (torch.stack([s[m, n, :, :own_H] for m, n in enumerate(at_M.tolist())]) for s in (h_all, c_all))
@@ -144,14 +145,14 @@ class _Layer(torch.autograd.Function):
         shares = [take((P, M, *size), dtype) for size in sizes]
         of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, True, narrow), w)
         step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs, narrow)
-        room = take((M, B + SPARE, G // 2 if narrow else 0), dtype)
+        room_PM = take((P, M, room_for(B, G, narrow)), dtype)
 
         def some(m: int, rows: slice) -> None:
-            d_w, d_W, d_W_x, d_b = (start(d[row_parts.index(rows)], m) for d in shares)
+            d_w, d_W, d_W_x, d_b, room = (start(d[row_parts.index(rows)], m) for d in (*shares, room_PM))
             first, n = rows.start, rows.stop - rows.start
-            own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b, start(room[:, rows], m))
+            own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b, room)
             sizes = first, n, T, d_out.shape[1], B, H, K
-            step(*(start(x, m) for x in of_run), d_w, *own, *sizes, max(1, BLOCK // n), clip)
+            step(*(start(x, m) for x in of_run), d_w, *own, *sizes, max(1, BLOCK // terms_of(n, narrow)), clip)
 
         each_part(M, B, 1, some)
         d_w, d_W_h, d_W_x, d_b = (parts.total(share) for share in shares)
