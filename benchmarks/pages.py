@@ -36,7 +36,8 @@ def blocks() -> dict[str, dict[str, str]]:
             "cpu": cpus(
                 {path.stem.split("_")[-1]: loaded(path.name) for path in sorted((RESULTS / "bench").glob(CPUS))}
             ),
-            "parity": "\n".join(parity.verdict()),
+            "parity": "\n".join(parity.verdict(parity.GPU)),
+            "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
         "sampling.md": {
             f"{place}-{what}": made(loaded(record_of))

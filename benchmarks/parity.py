@@ -1,13 +1,15 @@
-"""Does a faster precision train as well? Full runs in each, the same seeds, and a verdict.
+"""Does a faster precision train as well? Runs in each, the same seeds, and a verdict.
 
-    python benchmarks/parity.py train --data FOLDER --precision bfloat16    on a GPU: a record in results/parity
-    python benchmarks/parity.py judge                                       anywhere: table and verdict
+    python benchmarks/parity.py train --data FOLDER --precision bfloat16               records in results/parity
+    python benchmarks/parity.py train --data FOLDER --precision bfloat16 --device cpu  records in results/parity/cpu
+    python benchmarks/parity.py train --data FOLDER --precision float32 --small        what those are held to, on a GPU
+    python benchmarks/parity.py judge                                                  anywhere: tables and verdicts
 
-The runs: r=1 γ=512, k1 = 40, 12,800 batches, schemes 1 and 4, three seeds, the paper's four corpora. The rule: the mean
-difference in log-perplexity from float32, over corpora and schemes, is below one pooled standard deviation between
-seeds at every evaluation point after batch 200. With three seeds a side the means themselves scatter by 0.8 of that
-deviation, so single corpora may exceed it by chance: they are listed, not judged. Music overfits: its best point
-counts as well as its last.
+The runs: k1 = 40, schemes 1 and 4, three seeds, the paper's four corpora; r=1 γ=512 and 12,800 batches. Those of a CPU
+are small: γ=128 and 2,400 batches, a process and a thread each. The rule: the mean difference in log-perplexity from
+float32, over corpora and schemes, is below one pooled standard deviation between seeds at every evaluation point after
+batch 200. With three seeds a side the means themselves scatter by 0.8 of that deviation, so single corpora may exceed
+it by chance: they are listed, not judged. Music overfits: its best point counts as well as its last.
 """
 
 from __future__ import annotations
@@ -15,75 +17,116 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import tempfile
 import time
+from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).parent.parent / "results" / "parity"
 CORPORA = ("english", "finnish", "linux", "music")
-SCHEMES, SEEDS, K1, BATCHES = (1, 4), (0, 1, 2), 40, 12800
-FASTER = ("tf32", "bfloat16")
+SCHEMES, SEEDS, K1 = (1, 4), (0, 1, 2), 40
 AFTER = 200
+Run = tuple[str, int, int]  # corpus, scheme, seed
 
 
-def train(data: Path, precision: str, corpora: tuple[str, ...], batches: int) -> None:
+class Study(NamedTuple):
+    """Where precisions are compared."""
+
+    folder: Path
+    hidden: int
+    batches: int
+    faster: tuple[str, ...]
+
+    def path(self, precision: str, run: Run) -> Path:
+        """Of a run's record."""
+        return self.folder / "{}-{}-scheme{}-seed{}.json".format(precision, *run)
+
+
+GPU = Study(RESULTS, 512, 12800, ("tf32", "bfloat16"))
+CPU = Study(RESULTS / "cpu", 128, 2400, ("bfloat16",))
+
+
+def train(study: Study, data: Path, precision: str, corpora: tuple[str, ...], device: str) -> None:
     """Train the runs of these corpora and write what they measured."""
+    from unroll import Corpus
+    from unroll.fleet import why_not
+
+    study.folder.mkdir(parents=True, exist_ok=True)
+    left = list(product(corpora, SCHEMES, SEEDS))
+    if device == "cpu":
+        left.sort(key=lambda run: -run[1])  # scheme 4, whose runs take longest, first
+        with get_context("spawn").Pool(os.cpu_count()) as pool:
+            for _ in pool.imap_unordered(partial(_train, study, data, precision, device), [[run] for run in left]):
+                pass
+        return
+    sizes = {name: Corpus.open(data / f"{name}.txt").unique for name in corpora}
+    while left:
+        chosen: list[Run] = []
+        for run in left:  # as many as may share a fleet
+            together = [sizes[c] for c, _, _ in [*chosen, run]]
+            if not why_not([_experiment(study, precision, device)] * len(together), together):
+                chosen.append(run)
+        left = [run for run in left if run not in chosen]
+        _train(study, data, precision, device, chosen)
+
+
+def _experiment(study: Study, precision: str, device: str, scheme: int = 1, seed: int = 0) -> Any:
     from dataclasses import replace
 
+    from unroll import SCHEMES, Experiment
+
+    sizes = {"hidden": study.hidden, "batches": study.batches, "threads": 1 if device == "cpu" else None}
+    return Experiment(precision=precision, device=device, seed=seed, scheme=replace(SCHEMES[scheme], k1=K1), **sizes)
+
+
+def _train(study: Study, data: Path, precision: str, device: str, chosen: list[Run]) -> None:
+    """Runs side by side."""
     import torch
 
     import unroll
+    from unroll import devices
     from unroll.events import Evaluated
-    from unroll.fleet import why_not
     from unroll.run import RunFolder
 
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    texts = {name: unroll.Corpus.open(data / f"{name}.txt") for name in corpora}
-    left = list(product(corpora, SCHEMES, SEEDS))
-    base = unroll.Experiment(precision=precision, device="cuda", batches=batches)
-    while left:
-        chosen: list[tuple[str, int, int]] = []
-        for run in left:  # as many as may share a fleet
-            sizes = [texts[c].unique for c, _, _ in [*chosen, run]]
-            if not why_not([base] * len(sizes), sizes):
-                chosen.append(run)
-        left = [run for run in left if run not in chosen]
-        experiments = [replace(base, seed=seed, scheme=replace(unroll.SCHEMES[s], k1=K1)) for _, s, seed in chosen]
-        with tempfile.TemporaryDirectory() as folder:
-            outs = [Path(folder, f"{c}-{s}-{seed}") for c, s, seed in chosen]
-            began = time.perf_counter()
-            for event in unroll.train_fleet(experiments, [texts[c] for c, _, _ in chosen], outs):
-                if isinstance(event, Evaluated) and event.run == 0:
-                    print(f"{time.perf_counter() - began:6.1f} s  {event.metrics}", flush=True)
-            for (corpus, scheme, seed), out in zip(chosen, outs, strict=True):
-                run = RunFolder(out)
-                record = {
-                    "corpus": run.experiment.title or corpus, "scheme": scheme, "seed": seed, "precision": precision,
-                    "status": run.status, "metrics": run.metrics, "sha256": texts[corpus].sha256,
-                    "device": torch.cuda.get_device_name(), "wall_seconds": round(time.perf_counter() - began, 1),
-                }  # fmt: skip
-                path = RESULTS / f"{precision}-{corpus}-scheme{scheme}-seed{seed}.json"
-                path.write_text(json.dumps(record) + "\n")
+    texts = [unroll.Corpus.open(data / f"{corpus}.txt") for corpus, _, _ in chosen]
+    experiments = [_experiment(study, precision, device, scheme, seed) for _, scheme, seed in chosen]
+    with tempfile.TemporaryDirectory() as folder:
+        outs = [Path(folder, "{}-{}-{}".format(*run)) for run in chosen]
+        began = time.perf_counter()
+        for event in unroll.train_fleet(experiments, texts, outs):
+            if isinstance(event, Evaluated) and event.run == 0:
+                print(f"{time.perf_counter() - began:6.1f} s  {chosen[0]} {event.metrics}", flush=True)
+        for run, text, out in zip(chosen, texts, outs, strict=True):
+            held = RunFolder(out)
+            record = {
+                "corpus": held.experiment.title or run[0], "scheme": run[1], "seed": run[2], "precision": precision,
+                "status": held.status, "metrics": held.metrics, "sha256": text.sha256,
+                "device": devices.describe(torch.device(device)),
+                "wall_seconds": round(time.perf_counter() - began, 1),
+            }  # fmt: skip
+            study.path(precision, run).write_text(json.dumps(record) + "\n")
 
 
-def curves(precision: str) -> dict[tuple[str, int, int], dict[int, float]]:
+def curves(study: Study, precision: str) -> dict[Run, dict[int, float]]:
     """The logarithm of each run's perplexity under its scheme's own procedure, by batch."""
     found = {}
-    for corpus, scheme, seed in product(CORPORA, SCHEMES, SEEDS):
-        path = RESULTS / f"{precision}-{corpus}-scheme{scheme}-seed{seed}.json"
+    for run in product(CORPORA, SCHEMES, SEEDS):
+        path = study.path(precision, run)
         if path.exists():
-            own = "windowed" if scheme == 1 else "progressive"
+            own = "windowed" if run[1] == 1 else "progressive"
             lines = json.loads(path.read_text())["metrics"]
-            found[corpus, scheme, seed] = {m["batch"]: math.log(m["perplexity"][own]) for m in lines}
+            found[run] = {m["batch"]: math.log(m["perplexity"][own]) for m in lines}
     return found
 
 
-def compare(precision: str) -> dict[str, Any]:
+def compare(study: Study, precision: str) -> dict[str, Any]:
     """The differences from float32, point by point, and the verdict."""
-    truth, other = curves("float32"), curves(precision)
+    truth, other = curves(study, "float32"), curves(study, precision)
     groups = sorted({key[:2] for key in truth} & {key[:2] for key in other})
     points = sorted(set.intersection(*(set(c) for c in (*truth.values(), *other.values()))) if other else ())
     rows = []
@@ -108,10 +151,11 @@ def compare(precision: str) -> dict[str, Any]:
     return {"precision": precision, "groups": groups, "points": rows, "music_best": best, "holds": holds}
 
 
-def table() -> list[str]:
+def table(study: Study) -> list[str]:
     """Final perplexities and their spread over seeds."""
-    lines = ["| corpus | scheme | " + " | ".join(("float32", *FASTER)) + " |", "|---" * 5 + "|"]
-    every = {p: curves(p) for p in ("float32", *FASTER)}
+    names = ("float32", *study.faster)
+    lines = ["| corpus | scheme | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
+    every = {name: curves(study, name) for name in names}
     for corpus, scheme in product(CORPORA, SCHEMES):
         cells = []
         for found in every.values():
@@ -124,7 +168,7 @@ def table() -> list[str]:
 
 
 def draw(path: Path) -> None:
-    """All curves in one picture: a panel a corpus and scheme, a colour a precision, a line a seed."""
+    """All curves of the GPU in one picture: a panel a corpus and scheme, a colour a precision, a line a seed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, ScalarFormatter
@@ -137,7 +181,7 @@ def draw(path: Path) -> None:
         axes = panels[row][column]
         axes.set(xscale="log", yscale="log", title=f"{corpus}, scheme {scheme}")
         for precision, colour in colours.items():
-            for (c, s, seed), curve in curves(precision).items():
+            for (c, s, seed), curve in curves(GPU, precision).items():
                 if (c, s) == (corpus, scheme):
                     label = precision if seed == 0 else None
                     ys = [math.exp(v) for v in curve.values()]
@@ -151,13 +195,13 @@ def draw(path: Path) -> None:
     figure.savefig(path)
 
 
-def verdict() -> list[str]:
+def verdict(study: Study) -> list[str]:
     """The table, and a line for each precision that was compared."""
-    lines = [*table(), ""]
-    for precision in FASTER:
-        if not curves(precision):
+    lines = [*table(study), ""]
+    for precision in study.faster:
+        if not curves(study, precision):
             continue
-        v = compare(precision)
+        v = compare(study, precision)
         worst = max(v["points"], key=lambda row: abs(row["difference"]) / row["pooled"])
         music = ", ".join(f"{100 * d:+.2f} %" for d in v["music_best"])
         lines.append(
@@ -174,9 +218,11 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--corpora", default=",".join(CORPORA))
-    parser.add_argument("--batches", type=int, default=BATCHES)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true", help="the runs of a CPU, on a GPU")
     asked = parser.parse_args()
     if asked.what == "train":
-        train(asked.data, asked.precision, tuple(asked.corpora.split(",")), asked.batches)
+        chosen = CPU if asked.small or asked.device == "cpu" else GPU
+        train(chosen, asked.data, asked.precision, tuple(asked.corpora.split(",")), asked.device)
     else:
-        print("\n".join(verdict()))
+        print("\n\n".join("\n".join(verdict(study)) for study in (GPU, CPU)))
