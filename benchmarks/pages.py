@@ -33,9 +33,8 @@ def blocks() -> dict[str, dict[str, str]]:
         "performance.md": {
             "bench": comparison(opened(COMPARISON)),
             "profiles": "\n\n".join(profile(loaded(name)) for name in PROFILES),
-            "cpu": cpus(
-                {path.stem.split("_")[-1]: loaded(path.name) for path in sorted((RESULTS / "bench").glob(CPUS))}
-            ),
+            "cpu": cpus(_processors()),
+            "cpu-bfloat16": cpus_in_bfloat16(_processors()),
             "parity": "\n".join(parity.verdict(parity.GPU)),
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
@@ -126,6 +125,10 @@ def profile(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", f"{told[0].upper()}{told[1:]}."])
 
 
+def _processors() -> dict[str, Any]:
+    return {path.stem.split("_")[-1]: loaded(path.name) for path in sorted((RESULTS / "bench").glob(CPUS))}
+
+
 def cpus(records: Mapping[str, Any]) -> str:
     """Ours, the fastest peer, the products alone; and, where it was measured, what the processor cannot exceed."""
     columns = ("processor", "r", "γ", "loss", "ours, ms", "side by side", "nn.LSTM, ms", "times faster", "side by side")
@@ -139,6 +142,21 @@ def cpus(records: Mapping[str, Any]) -> str:
             lines.append(
                 f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['ours_ms']:.1f} | {fleet} | "
                 f"{case['peer_ms']:.1f} | {case['ratio']:.2f} | {times} | {case['floor_ms']:.1f} | {most} |"
+            )
+    return "\n".join(lines)
+
+
+def cpus_in_bfloat16(records: Mapping[str, Any]) -> str:
+    """Ours in bfloat16, against nn.LSTM in float32, and under autocast."""
+    columns = ("processor", "r", "γ", "loss", "ours, ms", "nn.LSTM, float32, ms", "times faster")
+    columns += ("nn.LSTM, autocast, ms", "times faster")
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for name, found in records.items():
+        for case in found["cases"]:
+            lines.append(
+                f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['bfloat16_ms']:.1f} | "
+                f"{case['peer_ms']:.1f} | {case['bfloat16_ratio']:.2f} | {case['autocast_ms']:.1f} | "
+                f"{case['autocast_ratio']:.2f} |"
             )
     return "\n".join(lines)
 

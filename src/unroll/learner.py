@@ -87,7 +87,7 @@ class Learner:
         self.loss_count_M = per_run([0] * len(experiments), torch.long)
         # The loss is a fixed sum of likelihoods, so its gradient is always the same.
         share_MK = self.weights_MK * (1 / experiments[0].rows)
-        self._d_nll_MKB = share_MK.unsqueeze(-1).repeat(1, 1, experiments[0].rows) if self._fused else None
+        self._d_nll_MKB = share_MK.unsqueeze(-1).repeat(1, 1, experiments[0].rows)
 
     def prepare(self) -> None:
         """Make what is made only once, machine code and a recorded step, so that no batch has to wait for it."""
@@ -133,8 +133,8 @@ class Learner:
 
     def _judged(self, nll_MBK: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Which runs take this update, and every parameter's gradient; the losses are counted."""
-        loss_M = (nll_MBK * self.weights_MK[:, None]).sum(-1).mean(-1)
-        gradients = self._gradients(loss_M.sum())
+        loss_M = (nll_MBK.detach() * self.weights_MK[:, None]).sum(-1).mean(-1)
+        gradients = self._gradients(nll_MBK.transpose(1, 2))
         with torch.no_grad():
             alive_M = self._judge(loss_M, gradients)
             self.loss_sum_M += torch.where(alive_M, loss_M.double() / self.weights_MK.double().sum(-1), 0.0)
@@ -146,13 +146,13 @@ class Learner:
         fused = self._fused
         assert fused is not None
         beside.later(lambda: fused.weigh(nll_MKB, self.weights_MK))
-        gradients = self._gradients(nll_MKB, self._d_nll_MKB)
+        gradients = self._gradients(nll_MKB)
         changing = (self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M)
         return fused.judge(list(gradients.values()), self.last_M, self._number, changing), gradients
 
-    def _gradients(self, of: Tensor, d: Tensor | None = None) -> dict[str, Tensor]:
+    def _gradients(self, nll_MKB: Tensor) -> dict[str, Tensor]:
         parameters = self.model.parameters
-        found = torch.autograd.grad(of, list(parameters.values()), d)
+        found = torch.autograd.grad(nll_MKB, list(parameters.values()), self._d_nll_MKB)
         beside.finish()
         return {name: g.contiguous() for name, g in zip(parameters, found, strict=True)}
 
