@@ -106,10 +106,21 @@ def _train(study: Study, data: Path, precision: str, device: str, chosen: list[R
             record = {
                 "corpus": held.experiment.title or run[0], "scheme": run[1], "seed": run[2], "precision": precision,
                 "status": held.status, "metrics": held.metrics, "sha256": text.sha256,
-                "device": devices.describe(torch.device(device)),
+                "device": devices.describe(torch.device(device)), "multiplied": _by(device),
                 "wall_seconds": round(time.perf_counter() - began, 1),
             }  # fmt: skip
             study.path(precision, run).write_text(json.dumps(record) + "\n")
+
+
+def _by(device: str) -> str:
+    """What a record of a CPU is of: its processor, and whether that has a matrix unit."""
+    if device != "cpu":
+        return device
+    from llvmlite import binding
+
+    from unroll import matrix_unit
+
+    return binding.get_host_cpu_name() + (", matrix unit" if matrix_unit.available() else "")
 
 
 def curves(study: Study, precision: str) -> dict[Run, dict[int, float]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import unit_in_vectors
 from helpers import CPU, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
-from unroll import cells, compiled_head, head, kernels, matrix_unit, narrow, panels
+from unroll import cells, compiled_head, head, head_code, kernels, matrix_unit, narrow, panels
 from unroll.compiled_dropout import Dropout
 from unroll.kernels import _lstm_code
 
@@ -22,7 +23,8 @@ def test_every_kernel_equals_the_reference(peepholes: str, layers: int, clipping
     for T, M, V in ((1, 1, 7), (1, 5, 33), (7, 5, 85), (100, 1, 7)):
         net = network(cells.load("lstm", peepholes), layers, M, H, V, UNCLIPPED, CPU)
         net, truth = biting(net, T, B, V) if clipping else (net, None)
-        assert {"compiled", "host", "stacked"} <= check(net, T, B, V, truth)
+        able = {("compiled", "bfloat16"), ("compiled", "float32"), ("host", "float32"), ("stacked", "float32")}
+        assert able <= check(net, T, B, V, truth)
 
 
 @pytest.mark.parametrize(("H", "B"), [(128, 64), (100, 65), (40, 1), (33, 400)])
@@ -47,15 +49,42 @@ def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(matrix_unit, "available", lambda: False)
-    for module, name in ((_lstm_code, "forward_for"), (_lstm_code, "backward_for"), (panels, "_pack_for")):
-        monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)  # made anew
-    net = network(cells.load("lstm", "paper"), 2, 1, 48, 33, UNCLIPPED, CPU)
-    given, found = inputs(net, 9, 5, 33), []
+    made_anew(monkeypatch)
+    net, found = network(cells.load("lstm", "paper"), 2, 1, 48, 33, UNCLIPPED, CPU), []
     for has in (narrow.rounds(), False):
         monkeypatch.setattr(narrow, "rounds", lambda has=has: has)
         monkeypatch.setattr(narrow, "multiplies", lambda has=has: has)
-        found.append(outcome("compiled", net, "bfloat16", given))
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+        # Few rows add up their weights' gradients in another place than many.
+        few, many = (outcome("compiled", net, "bfloat16", inputs(net, 9, rows, 33)) for rows in (5, 20))
+        found.append([*few.values(), *many.values(), *head_outcome()])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit_in_vectors.play(monkeypatch)
+    made_anew(monkeypatch)
+    for peepholes, B in (("paper", 5), ("lasagne", 32), ("off", 70)):
+        check(network(cells.load("lstm", peepholes), 2, 2, 40, 33, UNCLIPPED, CPU), 9, B, 33)
+    by_the_unit = head_outcome()
+    monkeypatch.setattr(matrix_unit, "available", lambda: False)
+    for mine, other in zip(by_the_unit, head_outcome(), strict=True):
+        assert (mine - other).norm() <= UNIT["bfloat16"] * other.norm()
+
+
+def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No code is kept, neither from before nor for later."""
+    kept = {_lstm_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
+    for module, names in (kept | {panels: ("_pack_for",)}).items():
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
+
+
+def head_outcome() -> list[torch.Tensor]:
+    """The head of 70 rows in bfloat16, and its gradients."""
+    shapes = ((70, 40), (40, 100), (100,), (100, 33), (33,))
+    values = [random_tensor(1, *shape, seed=n).float().requires_grad_() for n, shape in enumerate(shapes)]
+    nll = compiled_head.nll(*values, random_ids(1, 70, symbols=33), head.LEAK, narrow=True)
+    return [nll.detach(), *torch.autograd.grad(nll.sum(), values)]
 
 
 @pytest.mark.parametrize("drops", [False, True])

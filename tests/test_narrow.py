@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import unit_in_vectors
 from helpers import random_tensor
 
 from unroll import machine_code, making_code, matrix_unit, narrow, panels, products
@@ -16,14 +17,15 @@ KINDS = {
     "others, wide": 64,
     "half as wide": 32,
     "narrowest": 16,
+    "a matrix unit": 64,
 }
 every_processor = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
 def processor(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many bytes a vector has: of this processor, of this one without its matrix unit, or of one that knows nothing
-    of bfloat16."""
+    """How many bytes a vector has: of this processor, of this one without its matrix unit, of one that knows nothing of
+    bfloat16, or of one with a matrix unit."""
     width = KINDS[kind]
     if width is not None:
         own = kind == "its vectors" and narrow.rounds()
@@ -33,6 +35,8 @@ def processor(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
         monkeypatch.setattr(narrow, "rounds", lambda: own)
         monkeypatch.setattr(narrow, "multiplies", lambda: own)
         monkeypatch.setattr(panels, "_pack_for", panels._pack_for.__wrapped__)
+    if kind == "a matrix unit":
+        unit_in_vectors.play(monkeypatch)
     return width or machine_code.vector_bytes()
 
 
@@ -56,6 +60,8 @@ def test_numbers_are_rounded_to_the_nearest_and_halfway_to_the_even_one(processo
     lanes = processor // 4
     halfway = torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8, -1 - 2.0**-8, 3.0000001, 1e38, -0.0, 1e-30, 255.5])
     x, y = halfway.repeat(4)[:lanes].clone(), random_tensor(lanes, seed=1).float()
+    tiny = torch.tensor([0x007FFFFF, 0x00000001]).to(torch.int32).view(torch.float32).repeat(lanes // 2)
+    assert (words(tiny, tiny, narrow.in_order) == 0).all(), "too small for a whole fraction"
     assert torch.equal(words(x, y, narrow.in_order), torch.cat((x, y)).bfloat16())
     assert torch.equal(words(x, y, narrow.paired), torch.stack((x, y), 1).flatten().bfloat16())
 
@@ -97,11 +103,11 @@ def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(proces
     multiply = making_code.make(product, 32, "aaaannn", True)
     panel = machine_code.VECTORS * processor // 4
     K, N = 3 * panel, 3 * panel
-    x, base, W = (random_tensor(*shape, seed=n).float() for n, shape in enumerate(((29, K), (29, N), (K, N))))
+    x, base, W = (random_tensor(*shape, seed=n).float() for n, shape in enumerate(((70, K), (70, N), (K, N))))
     expected = base.double() + rounded(x) @ rounded(W)
     for packed in (panels.packed(W.unsqueeze(0), narrow=True), panels.packed(W.t().unsqueeze(0), True, narrow=True)):
         results = []
-        for rows in (1, 2, 3, 4, 7, 8, 12, 29):
+        for rows in (1, 2, 3, 4, 7, 8, 12, 29, 32, 33, 70):
             out, room = base[:rows].clone(), torch.empty(products.room_for(rows, K, True))
             addresses = (tensor.data_ptr() for tensor in (out, x, packed, room))
             multiply(*addresses, rows, K, N)

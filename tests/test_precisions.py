@@ -130,10 +130,10 @@ def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(
 
 def test_who_gains_nothing_by_bfloat16_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(narrow, "fast", lambda: False)
-    assert precisions.told("bfloat16", CPU) == "bfloat16 (which this processor multiplies no faster than float32)"
-    assert precisions.told("float32", CPU) == "float32"
+    assert precisions.told("bfloat16", "cpu") == "bfloat16 (which this processor multiplies no faster than float32)"
+    assert precisions.told("float32", "cpu") == "float32"
     monkeypatch.setattr(narrow, "fast", lambda: True)
-    assert precisions.told("bfloat16", CPU) == "bfloat16"
+    assert precisions.told("bfloat16", "cpu") == "bfloat16"
 
 
 def test_the_persistent_kernel_is_not_launched_with_registers_that_its_warps_cannot_share_out(monkeypatch) -> None:

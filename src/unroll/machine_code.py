@@ -103,6 +103,7 @@ class Code:
     def __init__(self, bits: int, builder: Any, narrow: bool = False, vectors: int = 1) -> None:
         from llvmlite import ir
 
+        assert bits == 32 or not narrow
         self._ir, self.bits, self.builder, self.narrow = ir, bits, builder, narrow
         self.lanes = vectors * vector_bytes() * 8 // bits
         self.panel = VECTORS * self.lanes // vectors

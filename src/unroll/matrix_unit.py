@@ -2,7 +2,8 @@
 
 It has eight tiles of 16 rows of 64 bytes: 16 sums in float32, or 16 words. An instruction multiplies 16 rows of 16
 words by as many columns, 16 times the work of one for vectors. Here four tiles are sums, of 32 rows and 32 columns: a
-panel. Of rows that are not there results are thrown away, so that a row's bits never depend on how many there are.
+panel. Of rows that are not there results are thrown away, so that a row's bits never depend on how many there are. The
+unit adds up the products of a tile's even and odd places apart, and then both to the sum.
 
 The left side of a product lies tile by tile, those of 16 rows one after the other: rows that are a power of two apart
 would drive each other out of the cache.
@@ -32,7 +33,7 @@ ASK, TILES = 0x1023, 18  # Linux: a process asks for the memory of its tiles bef
 
 @cache
 def available() -> bool:
-    """Whether there is one, and this process may use it."""
+    """Whether there is one and this process may use it, for which the system is asked once."""
     from llvmlite import binding
 
     has = binding.get_host_cpu_features()
@@ -47,6 +48,7 @@ def configured(code: Code) -> Iterator[None]:
     """Within this block tiles are there, each of its full size."""
     from llvmlite import ir
 
+    assert (code.bits, code.lanes, code.panel) == (32, EDGE, ROWS)
     byte, small = ir.IntType(8), ir.IntType(64)
     palette = [1] + [0] * 15 + [BYTES, 0] * 8 + [0] * 16 + [EDGE] * 8 + [0] * 8
     words = [int.from_bytes(bytes(palette[n : n + 8]), "little") for n in range(0, len(palette), 8)]

@@ -67,10 +67,10 @@ def _kernel(run: Experiment, moved: bool) -> str:
         return run.kernel
     try:
         return kernels.choose(network, device)
-    except ConfigurationError as error:
+    except ConfigurationError:
         # Its advice is for a run that has not begun.
-        reasons = f"the kernel {run.kernel}: {wrong}" if wrong else str(error)
+        reasons = " ".join(kernels.reasons(network, device))
         raise RunError(
-            f"This run cannot go on here: on {run.device} no kernel computes its {run.cell} in {run.precision} "
-            f"({reasons}). Resume it where it began, or start a new run."
+            f"This run cannot go on here: on {run.device} no kernel computes its {run.cell} in {run.precision}. "
+            f"{reasons} Resume it where it began, or start a new run."
         ) from None

@@ -2,7 +2,7 @@
 
 A word is two of them, and stands where a float32 would. Some processors have vectors of such words, which they
 multiply at twice the pace of float32; on others they are taken apart and multiplied in float32, to the same bits; or
-there is a matrix unit, see `matrix_unit.py`. Sums are float32 always.
+there is a matrix unit, which adds up in another order: see `matrix_unit.py`. Sums are float32 always.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from unroll import matrix_unit
 from unroll.machine_code import Code, Value, vector_bytes
 
-UPPER = 0xFFFF0000
+UPPER, EXPONENT = 0xFFFF0000, 0x7F800000  # bits of a word, of a float32
+SIGN, QUIET = 0x8000, 0x40  # of a bfloat16; the second makes sure that what is not a number is no infinity
 
 
 @cache
@@ -27,7 +28,8 @@ def rounds() -> bool:
 
 @cache
 def multiplies() -> bool:
-    """Whether they are the faster way to multiply: AMD's begin one a cycle; Intel's one in two, and four in float32."""
+    """Whether they are the faster way to multiply. AMD's are: one begins every cycle, as in float32, with twice the
+    products. Of Intel's one begins every second cycle, and four in float32."""
     from llvmlite import binding
 
     return rounds() and binding.get_host_cpu_name().startswith("znver")
@@ -79,16 +81,24 @@ def _joined(code: Code, low: Value, high: Value, places: Iterable[int]) -> Value
 
 
 def _rounded(code: Code, x: Value) -> Any:
-    """Each number's upper half, rounded, as a whole number; halfway, to the even one. Not a number stays so."""
+    """Each number's upper half, rounded, as a whole number; halfway, to the even one.
+
+    What is not a number stays so, and what is too small for a whole fraction is 0.
+    """
     builder, bits = code.builder, code.bits_of(x)
 
     def constant(value: int) -> Any:
         return code.like(bits, value).it
 
-    odd = builder.and_(builder.lshr(bits.it, constant(16)), constant(1))
+    upper = builder.lshr(bits.it, constant(16))
+    odd = builder.and_(upper, constant(1))
     rounded = builder.lshr(builder.add(bits.it, builder.add(odd, constant(0x7FFF))), constant(16))
-    quiet = builder.or_(builder.lshr(bits.it, constant(16)), constant(0x40))
-    return builder.select(builder.fcmp_unordered("uno", x.it, x.it), quiet, rounded)
+    rounded = builder.select(
+        builder.icmp_unsigned("==", builder.and_(bits.it, constant(EXPONENT)), constant(0)),
+        builder.and_(upper, constant(SIGN)),
+        rounded,
+    )
+    return builder.select(builder.fcmp_unordered("uno", x.it, x.it), builder.or_(upper, constant(QUIET)), rounded)
 
 
 def _shuffled(code: Code, a: Any, b: Any, places: Iterable[int]) -> Any:

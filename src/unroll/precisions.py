@@ -46,9 +46,9 @@ def why_not(name: str, device: torch.device) -> str | None:
     return None
 
 
-def told(name: str, device: torch.device) -> str:
+def told(name: str, device: str) -> str:
     """A precision in words, for who waits for it."""
-    if (name, device.type) == ("bfloat16", "cpu") and machine_code.available() and not narrow.fast():
+    if (name, device) == ("bfloat16", "cpu") and machine_code.available() and not narrow.fast():
         return f"{name} (which this processor multiplies no faster than float32)"
     return name
 

@@ -1,8 +1,9 @@
 """Products of matrices, in compiled code.
 
-A product adds up its terms in one order, from the first to the last, each rounded once: a row's result depends on that
-row alone, not on how many there are or which thread does it. The right-hand matrix is packed: see `panels.py`. Where
-code is narrow, a term is a word, the products of two: see `narrow.py`, and `matrix_unit.py` for who multiplies it.
+A product adds up its terms in one order, in vectors from the first to the last, each rounded once: a row's result
+depends on that row alone, not on how many there are or which thread does it. The right-hand matrix is packed: see
+`panels.py`. Where code is narrow, a term is a word, the products of two: see `narrow.py`, and `matrix_unit.py` for who
+may multiply it.
 
 Shapes: R rows, K terms, N columns.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from unroll import matrix_unit, narrow
 from unroll.machine_code import VECTORS, Code, Value, Variable
@@ -149,9 +150,17 @@ def room_for(rows: int, K: int, narrow: bool) -> int:
     return -(-rows // matrix_unit.ROWS) * matrix_unit.ROWS * K // 2 if narrow else 0
 
 
-def terms_of(rows: int, narrow: bool) -> int:
+Count = TypeVar("Count", int, Value)
+
+
+def terms_of(rows: Count, narrow: bool) -> Count:
     """How many terms of a transposed product so many rows of a step are."""
     return (rows + 1) // 2 if narrow else rows
+
+
+def rows_of_block(narrow: bool) -> int:
+    """So many rows of one step are a transposed product's most terms."""
+    return 2 * BLOCK if narrow else BLOCK
 
 
 class Terms(NamedTuple):
@@ -174,7 +183,7 @@ def add_transposed_product(
         _add_blocks(code, out, x, y, terms, K, N, first, columns)
         return
     x_copied, y_copied = code.scratch((BLOCK + 1) * GROUP * code.lanes), code.scratch(BLOCK * code.panel)
-    R = terms.steps * ((terms.rows + 1) // 2 if code.narrow else terms.rows)
+    R = terms.steps * terms_of(terms.rows, code.narrow)
     apart = (R + 1) * code.lanes  # the vectors of x: not a power of two
     height = min(ROWS, code.lanes)  # of a tile
     whole = K // code.lanes
@@ -202,7 +211,7 @@ def _add_blocks(
     most = BLOCK + edge  # words, filled up to whole tiles
     x_paired, x_turned = code.scratch(most * lanes), code.scratch(most * GROUP * lanes)
     y_copied = code.scratch(most * code.panel)
-    R = terms.steps * ((terms.rows + 1) // 2)
+    R = terms.steps * terms_of(terms.rows, True)
     filled = (R + (edge - 1)) // edge * edge
     clear(code, code.at(x_paired, R * lanes), (filled - R) * lanes)
     clear(code, code.at(y_copied, R * code.panel), (filled - R) * code.panel)

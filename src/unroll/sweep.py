@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unroll import devices, launchers, memory, moving, readiness, table
+from unroll import devices, launchers, memory, moving, precisions, readiness, table
 from unroll import plan as plans
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
@@ -253,5 +253,5 @@ def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Traini
 def in_words(own: Fleet) -> str:
     """One line about a fleet."""
     runs = f"{len(own.runs)} runs" if len(own.runs) > 1 else "1 run"
-    where = f"{own.device}, kernel {own.kernel}, {own.precision}"
+    where = f"{own.device}, kernel {own.kernel}, {precisions.told(own.precision, own.device)}"
     return f"{runs}, {where}, about {memory.in_words(own.bytes)} ({own.why})"

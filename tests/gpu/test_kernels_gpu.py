@@ -25,7 +25,7 @@ def test_every_kernel_equals_the_reference(cell: str, peepholes: str, layers: in
     for (T, M), V in zip(itertools.product((1, 7, 100), (1, 5, 20)), itertools.cycle((7, 33, 85)), strict=False):
         net = network(cells.load(cell, peepholes), layers, M, H, V, UNCLIPPED)
         net, truth = biting(net, T, B, V) if clipping else (net, None)
-        assert "stacked" in check(net, T, B, V, truth)
+        assert ("stacked", "float32") in check(net, T, B, V, truth)
 
 
 SIZES = [(128, 64, 1), (128, 64, 40), (256, 130, 5), (384, 64, 3), (512, 64, 1), (512, 64, 3), (512, 64, 20)]
@@ -37,8 +37,8 @@ SIZES += [(512, 1, 5), (600, 8, 2), (100, 64, 2)]
 def test_every_division_of_the_work_equals_the_reference(cell: str, peepholes: str, H: int, B: int, M: int) -> None:
     found = check(network(cells.load(cell, peepholes), 1, M, H, 96, UNCLIPPED), 9, B, 96)
     if H % 16 == 0 and H <= 512 and torch.cuda.get_device_capability()[0] == 9:
-        assert "persistent" in found
-    assert "fused" in found
+        assert ("persistent", "bfloat16") in found
+    assert {("fused", name) for name in ("float32", "tf32", "bfloat16")} <= found
 
 
 @pytest.mark.parametrize(("H", "B", "M"), [(48, 17, 3), (128, 64, 40), (512, 64, 1), (512, 64, 20), (512, 1, 5)])

@@ -117,8 +117,8 @@ def _where(experiment: Experiment) -> str:
     from unroll import devices, precisions
 
     run = devices.resolve(experiment)
-    device = torch.device(run.device)
-    return f"{precisions.told(run.precision, device)} on {devices.describe(device)}, kernel {run.kernel}"
+    where = devices.describe(torch.device(run.device))
+    return f"{precisions.told(run.precision, run.device)} on {where}, kernel {run.kernel}"
 
 
 def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:

@@ -71,8 +71,14 @@ def choose(network: Network, device: torch.device) -> str:
     """What `auto` stands for here."""
     if best := found(network, device):
         return best
-    reasons = (f"{name}: {load(name).supports(network, device)}." for name in _ranked())
-    raise ConfigurationError(" ".join(("No kernel can run this.", *reasons, "Choose another --precision or --cell.")))
+    why = reasons(network, device)
+    raise ConfigurationError(" ".join(("No kernel can run this.", *why, "Choose another --precision or --cell.")))
+
+
+def reasons(network: Network, device: torch.device) -> list[str]:
+    """Why each kernel that `auto` may choose cannot run a network here, in sentences."""
+    why = {name: load(name).supports(network, device) for name in _ranked()}
+    return [f"{name}: {reason}." for name, reason in why.items() if reason]
 
 
 def found(network: Network, device: torch.device) -> str | None:

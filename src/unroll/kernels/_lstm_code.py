@@ -17,7 +17,7 @@ from unroll.arithmetic import quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import grown
-from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, product, terms_of
+from unroll.products import Begin, Terms, add_transposed_product, clear, product, rows_of_block
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f
@@ -270,7 +270,7 @@ def _add_weights(
     code: Code, d_W: Value, x: Value, d_sums: Value, terms: Terms, K: Value, G: Value, first: Value, columns: Value
 ) -> None:
     """In blocks of rows; where there are several steps, their rows are one block together."""
-    most = BLOCK // terms_of(2, code.narrow) * 2
+    most = rows_of_block(code.narrow)
     with code.loop((terms.rows + (most - 1)) // most) as n:
         row = n * most
         own = terms._replace(rows=(terms.rows - row).at_most_number(most))

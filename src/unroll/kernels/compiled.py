@@ -103,7 +103,7 @@ class _Layer(torch.autograd.Function):
         of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h, narrow=narrow), w, brought, x, below)
         step = forward_for(bits, settings.peepholes, looks, narrow)
         row_parts = _stretches(B, 1)
-        room_PM = take((len(row_parts), M, room_for(B, max(H, K), narrow)), dtype)
+        room_PM = take((len(row_parts), M, room_for(_most(row_parts), max(H, K), narrow)), dtype)
 
         def some(m: int, rows: slice) -> None:
             room = start(room_PM[row_parts.index(rows)], m)
@@ -145,7 +145,7 @@ class _Layer(torch.autograd.Function):
         shares = [take((P, M, *size), dtype) for size in sizes]
         of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, True, narrow), w)
         step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs, narrow)
-        room_PM = take((P, M, room_for(B, G, narrow)), dtype)
+        room_PM = take((P, M, room_for(_most(row_parts), G, narrow)), dtype)
 
         def some(m: int, rows: slice) -> None:
             d_w, d_W, d_W_x, d_b, room = (start(d[row_parts.index(rows)], m) for d in (*shares, room_PM))
@@ -203,6 +203,10 @@ def _stretches(n: int, whole: int) -> list[slice]:
     """n things in multiples of `whole`, a stretch a thread."""
     found = parts.divided(n // whole, parts.count())
     return [slice(own.start * whole, own.stop * whole) for own in found if own.stop > own.start]
+
+
+def _most(stretches: list[slice]) -> int:
+    return max(len(range(own.start, own.stop)) for own in stretches)
 
 
 def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> None:

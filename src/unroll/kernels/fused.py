@@ -25,12 +25,12 @@ THREADS = 256
 
 def supports(network: Network, device: torch.device) -> str | None:
     """LSTM and GRU on NVIDIA GPUs."""
+    if device.type != "cuda":
+        return "it needs an NVIDIA GPU"
     if _cuda.number(network.cell) is None:
         return "it knows the cells lstm and gru"
     if network.precision == "float64":
         return "it has no float64"
-    if device.type != "cuda":
-        return "it needs an NVIDIA GPU"
     return cuda.why_not()
 
 

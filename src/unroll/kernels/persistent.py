@@ -41,14 +41,14 @@ ONE_ROW = True  # first states may be [M, 1, H]
 def supports(network: Network, device: torch.device) -> str | None:
     """LSTM and GRU of up to 512 units, in bfloat16, on Hopper."""
     H = network.layers[0].W_h.shape[1]
+    if device.type != "cuda":
+        return "it needs an NVIDIA GPU"
     if _cuda.number(network.cell) is None:
         return "it knows the cells lstm and gru"
     if network.precision != "bfloat16":
         return f"it computes in bfloat16, and the precision is {network.precision}"
     if WIDTHS[-1] < H or H % 16:
         return f"it takes a multiple of 16 units a layer, up to {WIDTHS[-1]}; here are {H}"
-    if device.type != "cuda":
-        return "it needs an NVIDIA GPU"
     capability = torch.cuda.get_device_capability(device)
     if capability[0] != 9:
         return f"it needs a Hopper GPU (compute capability 9); this one has {capability[0]}.{capability[1]}"
