@@ -98,7 +98,8 @@ def test_a_word_adds_the_upper_product_and_then_the_lower_each_rounded_once(proc
 @every_processor
 def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(processor: int) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, room: Value, rows: Value, K: Value, N: Value) -> None:
-        products.product(code, out, x, W, rows, K, N, products.Begin(out, N), room)
+        left = products.left_side(code, x, rows, K, room)
+        products.product(code, out, left, W, rows, K, N, products.Begin(out, N))
 
     multiply = making_code.make(product, 32, "aaaannn", True)
     panel = machine_code.VECTORS * processor // 4

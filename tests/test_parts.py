@@ -64,7 +64,10 @@ def test_an_error_in_any_part_is_raised_and_the_next_work_is_done(failing: int) 
 def test_the_total_of_all_shares_is_the_same_whoever_adds_it_up(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "ALONE", 5)
     for shares in (1, 2, 4):
-        own = torch.arange(shares * 2 * 3 * 7, dtype=torch.float64).view(shares, 2, 3, 7).sqrt()
-        expected = sum(own[1:].unbind(), own[0].clone())
+        memory = torch.arange(shares * (2 * 3 * 7 + 5), dtype=torch.float64).view(shares, -1).sqrt()
+        own = parts.Shares(memory, [(2, 3, 7), (0, 4), (5,)])
+        expected = [sum(others, first.clone()) for first, *others in zip(*own.of, strict=True)]
         with torch_threads(count):
-            assert torch.equal(parts.total(own), expected)
+            found = own.totals()
+        assert [x.shape for x in found] == [(2, 3, 7), (0, 4), (5,)]
+        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))

@@ -7,6 +7,7 @@ Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -115,7 +116,8 @@ class _Nll(torch.autograd.Function):
         P = len(rows)
         d_h = take((M, N, H), h_MNH.dtype)
         # Each part adds up its own share of the weights' gradients.
-        shares = [take((P, M, *n), h_MNH.dtype) for n in ((H, D), (D,), (D, V), (V,))]
+        shapes = [(M, H, D), (M, D), (M, D, V), (M, V)]
+        shares = parts.Shares(take((P, sum(map(math.prod, shapes))), h_MNH.dtype), shapes)
         scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
         room_PM = take((P, M, room_for(BACK, max(D, V), narrow)), h_MNH.dtype)
         own = (h_MNH, packed(dense_W, True, narrow), packed(out_W, True, narrow))
@@ -125,13 +127,13 @@ class _Nll(torch.autograd.Function):
         def some(m: int, part: int) -> None:
             first, stop = rows[part].start, rows[part].stop
             scratch = start(scratch_PMRD[part], m)
-            of_part = (start(a[part], m) for a in (*shares, room_PM))
+            of_part = (start(a, m) for a in (*shares.of[part], room_PM[part]))
             step(*(start(a, m) for a in (*own, *held)), scratch, start(d_h, m), *of_part, first, stop - first, H, D, V)
 
         parts.each_of(M, P, some)
         if dropping:
             d_h.mul_(dropping.of_h)
-        d_W, d_b, d_O, d_o = (parts.total(share) for share in shares)
+        d_W, d_b, d_O, d_o = shares.totals()
         return None, None, None, d_h, d_W, d_b, d_O, d_o, None
 
 

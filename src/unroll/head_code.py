@@ -11,7 +11,7 @@ from functools import cache
 from unroll.arithmetic import exp
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
-from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, product
+from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, left_side, product
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
 # cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
@@ -38,7 +38,7 @@ def forward(
     chosen: Value,  # [N]: the logit of the target
     targets: Value,  # [N]
     factors: Value,  # [N, D]: dropout's, where it `drops`
-    room: Value,  # [FORWARD, H or D], of narrow code: see `product`
+    room: Value,  # [FORWARD, H or D]: see `left_side`
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -82,7 +82,8 @@ def logits(
 ) -> None:
     """Some rows through both layers."""
     x_R, out_R = code.at(x, first * D), code.at(out, first * V)
-    product(code, x_R, code.at(h, first * H), W, rows, H, D, Begin(b, code.number(0)), room)
+    h_R = left_side(code, code.at(h, first * H), rows, H, room)
+    product(code, x_R, h_R, W, rows, H, D, Begin(b, code.number(0)))
     with code.loop(rows * D // code.lanes) as v:
         place = code.at(x_R, v * code.lanes)
         value = code.load(place)
@@ -90,7 +91,7 @@ def logits(
         if factors is not None:
             value = value * code.load(code.at(factors, first * D + v * code.lanes))
         code.store(value, place)
-    product(code, out_R, x_R, O, rows, D, V, Begin(o, code.number(0)), room)
+    product(code, out_R, left_side(code, x_R, rows, D, room), O, rows, D, V, Begin(o, code.number(0)))
 
 
 def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
@@ -131,7 +132,7 @@ def backward(
     d_b: Value,
     d_O: Value,  # [D, V]
     d_o: Value,
-    room: Value,  # [BACK, V or D], of narrow code
+    room: Value,  # [BACK, V or D]
     first: Value,  # the rows to do
     rows: Value,
     H: Value,
@@ -160,7 +161,7 @@ def backward(
                 code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
         terms = Terms(R, code.number(1), R)
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
-        product(code, d_x, p_R, O, R, V, D, room=room)
+        product(code, d_x, left_side(code, p_R, R, V, room), O, R, V, D)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
             j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
             value, total = code.load(place), code.at(d_b, j)
@@ -170,7 +171,7 @@ def backward(
             code.store(value, place)
             code.store(code.load(total) + value, total)
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
-        product(code, d_h_R, d_x, W, R, D, H, room=room)
+        product(code, d_h_R, left_side(code, d_x, R, D, room), W, R, D, H)
 
     _chunks(code, first, rows, BACK, chunk)
 

@@ -179,6 +179,10 @@ class Code:
         """An element of an array of whole numbers."""
         return Value(self, self.builder.load(self.at_index(address, place).it, typ=self._ir.IntType(64)))
 
+    def pointer(self, number: Value) -> Value:
+        """The address that a whole number is."""
+        return Value(self, self.builder.inttoptr(number.it, self._ir.PointerType()))
+
     def spread(self, element: Value) -> Value:
         """One number in every place of a vector."""
         builder, none = self.builder, self._ir.Constant(self.vector, self._ir.Undefined)

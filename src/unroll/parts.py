@@ -10,9 +10,10 @@ How many parts there are is torch's number of threads, as the caller set it.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from queue import SimpleQueue
@@ -87,18 +88,26 @@ def each_of(M: int, parts: int, work: Callable[[int, int], None]) -> None:
     each(threads, some)
 
 
-def total(shares_P: Tensor) -> Tensor:
-    """The sum of what each part has added up, in the place of the first."""
-    flat = shares_P.flatten(1)
-    stretches = divided(flat.shape[1], count() if flat.shape[1] > ALONE else 1)
+class Shares:
+    """Tensors of which each part adds up its own, and their sums; in one piece of memory, [P, elements]."""
 
-    def some(part: int) -> None:
-        for other in flat[1:]:
-            flat[0, stretches[part]] += other[stretches[part]]
+    def __init__(self, memory_P: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
+        sizes = [math.prod(shape) for shape in shapes]
+        self._memory_P = memory_P
+        self.of = [[own.view(shape) for own, shape in zip(row.split(sizes), shapes, strict=True)] for row in memory_P]
 
-    if len(flat) > 1:
-        each(len(stretches), some)
-    return shares_P[0]
+    def totals(self) -> list[Tensor]:
+        """The sums, in the place of the first part's."""
+        flat = self._memory_P
+        stretches = divided(flat.shape[1], count() if flat.shape[1] > ALONE else 1)
+
+        def some(part: int) -> None:
+            for other in flat[1:]:
+                flat[0, stretches[part]] += other[stretches[part]]
+
+        if len(flat) > 1:
+            each(len(stretches), some)
+        return self.of[0]
 
 
 def divided(n: int, parts: int) -> list[slice]:

@@ -68,16 +68,13 @@ def product(
     K: Value,
     N: Value,
     begin: Begin | None = None,
-    room: Value | None = None,
 ) -> None:
     """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default.
 
-    Narrow code needs room for x in half the bits: see `room_for`.
+    x is a `left_side`.
     """
     if code.narrow:
-        assert room is not None
-        _narrow(code, room, x, rows, K)
-        x, K = room, K // 2
+        K = K // 2
         if matrix_unit.available():
             _by_blocks(code, out, x, W, rows, K, N, begin)
             return
@@ -136,13 +133,16 @@ def _by_blocks(
         code.call(f"block_{len(begun)}", write, *places, K, count, *begun)
 
 
-def _narrow(code: Code, out: Value, x: Value, rows: Value, K: Value) -> None:
-    """Rows in half the bits, as who multiplies them reads them."""
+def left_side(code: Code, x: Value, rows: Value, K: Value, room: Value) -> Value:
+    """Rows as products read them: as they are, or of narrow code in half the bits, for which there must be room."""
+    if not code.narrow:
+        return x
     with code.loop(rows) as r, code.loop(K // code.panel) as n:
         source, k = code.at(x, r * K + n * code.panel), n * code.lanes
         words = narrow.in_order(code, code.load(source), code.load(code.at(source, code.lanes)))
         goal = matrix_unit.place(r, k, K // 2) if matrix_unit.available() else r * (K // 2) + k
-        code.store(words, code.at(out, goal))
+        code.store(words, code.at(room, goal))
+    return room
 
 
 def room_for(rows: int, K: int, narrow: bool) -> int:

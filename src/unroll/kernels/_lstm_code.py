@@ -17,7 +17,7 @@ from unroll.arithmetic import quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import grown
-from unroll.products import Begin, Terms, add_transposed_product, clear, product, rows_of_block
+from unroll.products import Begin, Terms, add_transposed_product, clear, left_side, product, rows_of_block
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f
@@ -34,7 +34,7 @@ def forward(
     brought: Value,  # [M, V, G]: what each symbol brings; of upper layers [M, G]: b
     x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
     W_x: Value,  # of upper layers [M, K, G], packed
-    room: Value,  # [rows, H or K], of narrow code: see `product`
+    room: Value,  # [rows, H or K]: see `left_side`
     first: Value,  # the rows to do, of one run
     rows: Value,
     T: Value,
@@ -50,12 +50,12 @@ def forward(
     with code.loop(T) as n:
         before = n * B + first
         sums = code.at(gates, before * G)
-        h_rows = code.at(h, before * H)
-        if looks:
-            product(code, sums, h_rows, W, rows, H, G, Begin(brought, G, code.at_index(x, before)), room)
-        else:
-            product(code, sums, code.at(x, before * K), W_x, rows, K, G, Begin(brought, code.number(0)), room)
-            product(code, sums, h_rows, W, rows, H, G, Begin(sums, G), room)
+        begin = Begin(brought, G, code.at_index(x, before)) if looks else Begin(brought, code.number(0))
+        if not looks:
+            inputs = left_side(code, code.at(x, before * K), rows, K, room)
+            product(code, sums, inputs, W_x, rows, K, G, begin)
+            begin = Begin(sums, G)
+        product(code, sums, left_side(code, code.at(h, before * H), rows, H, room), W, rows, H, G, begin)
         with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
             j, row = v * wide.lanes, before + r
             places = [code.at(sums, r * G + H * gate + j) for gate in GATES]
@@ -136,7 +136,7 @@ def backward(
     d_x: Value,  # as x
     d_W_x: Value,  # [K, G]
     d_b: Value,  # of upper layers [G]
-    room: Value,  # [rows, G], of narrow code
+    room: Value,  # [rows, G]
     first: Value,
     rows: Value,
     T: Value,
@@ -184,9 +184,10 @@ def backward(
                     bound,
                     peepholes,
                 )
-            product(code, d_h_rows, sums, W, rows, G, H, room=room)
+            d_left = left_side(code, sums, rows, G, room)
+            product(code, d_h_rows, d_left, W, rows, G, H)
             if not looks:
-                product(code, code.at(d_x, before * K), sums, W_x, rows, G, K, room=room)
+                product(code, code.at(d_x, before * K), d_left, W_x, rows, G, K)
         row, terms = begin * B + first, Terms(rows, steps, B)
         d_sums = code.at(gates, row * G)
         if weighs:
@@ -295,6 +296,8 @@ def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value) -> None:
 
 def columns(w: Tensor, H: int) -> Tensor:
     """Each gate's columns padded to H."""
+    if w.shape[-1] == 4 * H:
+        return w
     return grown(w.unflatten(-1, (4, -1)), w.dim(), H).flatten(-2)
 
 

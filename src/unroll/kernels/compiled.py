@@ -13,6 +13,7 @@ V symbols, P parts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -142,20 +143,22 @@ class _Layer(torch.autograd.Function):
         weighs = B >= P * OWN
         # Each part adds up its own share of the weights' gradients.
         sizes = ((3, H), (H, G) if weighs else (0,), (K, G) if weighs else (0,), (0,) if looks else (G,))
-        shares = [take((P, M, *size), dtype) for size in sizes]
+        shapes = [(M, *size) for size in sizes]
+        shares = parts.Shares(take((P, sum(map(math.prod, shapes))), dtype), shapes)
         of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, True, narrow), w)
         step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs, narrow)
         room_PM = take((P, M, room_for(_most(row_parts), G, narrow)), dtype)
 
         def some(m: int, rows: slice) -> None:
-            d_w, d_W, d_W_x, d_b, room = (start(d[row_parts.index(rows)], m) for d in (*shares, room_PM))
+            part = row_parts.index(rows)
+            d_w, d_W, d_W_x, d_b, room = (start(d, m) for d in (*shares.of[part], room_PM[part]))
             first, n = rows.start, rows.stop - rows.start
             own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b, room)
             sizes = first, n, T, d_out.shape[1], B, H, K
             step(*(start(x, m) for x in of_run), d_w, *own, *sizes, max(1, BLOCK // terms_of(n, narrow)), clip)
 
         each_part(M, B, 1, some)
-        d_w, d_W_h, d_W_x, d_b = (parts.total(share) for share in shares)
+        d_w, d_W_h, d_W_x, d_b = shares.totals()
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
         if not weighs:
             d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG, narrow)
@@ -217,5 +220,7 @@ def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> 
 
 def _columns_back(d: Tensor, own_H: int) -> Tensor:
     """The reverse of `columns`."""
+    if d.shape[-1] == 4 * own_H:
+        return d
     gates: Tensor = d.unflatten(-1, (4, -1))
     return gates[..., :own_H].flatten(-2)
