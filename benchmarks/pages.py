@@ -34,7 +34,7 @@ def blocks() -> dict[str, dict[str, str]]:
             "bench": comparison(opened(COMPARISON)),
             "profiles": "\n\n".join(profile(loaded(name)) for name in PROFILES),
             "cpu": cpus(_processors()),
-            "cpu-bfloat16": cpus_in_bfloat16(_processors()),
+            "cpu-narrow": cpus_in_bfloat16(_processors()),
             "parity": "\n".join(parity.verdict(parity.GPU)),
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
