@@ -195,11 +195,13 @@ class Learner:
             rows = max(1, PIECE // (gradient.numel() // gradient.shape[1]))
             pieces += list(zip(*(x.split(rows, 1) for x in (parameters[name], gradient, *moments[name])), strict=True))
 
+        threads = parts.count()  # as this thread knows it: those that do parts have only themselves
+
         def some(part: int) -> None:
-            for parameter, gradient, *old in pieces[part :: parts.count()]:
+            for parameter, gradient, *old in pieces[part::threads]:
                 self._change(parameter, gradient, tuple(old), alive_M, count, all_alive)
 
-        parts.each(parts.count(), some)
+        parts.each(threads, some)
 
     def _change(
         self,

@@ -37,7 +37,7 @@ _idle: list[_Worker] = []
 
 
 def count() -> int:
-    """How many parts work falls into."""
+    """How many parts work falls into that this thread divides; one that does a part divides it no further."""
     return _own.parts or torch.get_num_threads()
 
 
