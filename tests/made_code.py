@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from unroll import compiled_dropout, head_code
+from unroll import compiled_dropout, head_code, panels
 from unroll.head import LEAK
 from unroll.kernels import _lstm_code
 from unroll.optimisers import _compiled, adam
 
 for _looks in (True, False):
-    _lstm_code.forward_for(32, "paper", _looks)
+    _lstm_code.forward_for(32, "paper", _looks, False)
     for _weighs in (True, False):
         _lstm_code.backward_for(32, "paper", _looks, _weighs, False)
 _lstm_code.scatter_for(32)
@@ -18,3 +18,6 @@ for _drops in (True, False):
     head_code.backward_for(32, LEAK, _drops, False)
 compiled_dropout._factors_for(32)
 _compiled._change_for(adam, 32)
+_compiled._look_for(32)
+for _transposed in (True, False):
+    panels._pack_for(32, _transposed, False)

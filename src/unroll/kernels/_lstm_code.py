@@ -302,7 +302,7 @@ def columns(w: Tensor, H: int) -> Tensor:
 
 
 @cache
-def forward_for(bits: int, peepholes: str, looks: bool, narrow: bool = False) -> Callable[..., None]:
+def forward_for(bits: int, peepholes: str, looks: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(forward, bits, "aaaaaaaaaannnnnn", narrow, peepholes=peepholes, looks=looks)
 

@@ -50,7 +50,7 @@ class _Layer(NamedTuple):
         w_c = layer.extra.get("w_c")
         w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H)
         table = W_x + b if first else b
-        code = forward_for(8 * W_h.dtype.itemsize, peepholes, first)
+        code = forward_for(8 * W_h.dtype.itemsize, peepholes, first, False)
         below = _packed(grown(W_x, 0, W_x.shape[0] if first else H))
         return cls(table.contiguous(), below, _packed(grown(W_h, 0, H)), w.contiguous(), code)
 
