@@ -317,3 +317,12 @@ def test_every_public_name_stands_in_the_readme() -> None:
 
     text = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
     assert [name for name in package.__all__ if name != "__version__" and name not in text] == []
+
+
+def test_a_first_step_on_a_cpu_waits_for_no_modules_that_it_does_not_need() -> None:
+    script = (
+        "import sys, torch; from helpers import tiny, tiny_corpus; from unroll.learner import Learner;"
+        "Learner([tiny()], [tiny_corpus()], torch.device('cpu'), 'compiled').step();"
+        "assert 'sympy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent)
