@@ -32,7 +32,7 @@ def test_every_division_of_the_work_equals_the_reference(H: int, B: int) -> None
     net = network(cells.load("lstm", "paper"), 2, 2, H, 33, UNCLIPPED, CPU)
     for threads in (1, 2, 3):
         with torch_threads(threads):
-            check(net, 9, B, 33)
+            assert ("compiled", "bfloat16") in check(net, 9, B, 33)
 
 
 def test_bfloat16_differs_from_float32_by_its_rounding() -> None:
@@ -64,7 +64,8 @@ def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.M
     unit_in_vectors.play(monkeypatch)
     made_anew(monkeypatch)
     for peepholes, B in (("paper", 5), ("lasagne", 32), ("off", 70)):
-        check(network(cells.load("lstm", peepholes), 2, 2, 40, 33, UNCLIPPED, CPU), 9, B, 33)
+        net = network(cells.load("lstm", peepholes), 2, 2, 40, 33, UNCLIPPED, CPU)
+        assert ("compiled", "bfloat16") in check(net, 9, B, 33)
     by_the_unit = head_outcome()
     monkeypatch.setattr(matrix_unit, "available", lambda: False)
     for mine, other in zip(by_the_unit, head_outcome(), strict=True):

@@ -152,7 +152,7 @@ class Learner:
 
     def _gradients(self, nll_MKB: Tensor) -> dict[str, Tensor]:
         parameters = self.model.parameters
-        if self._fused:
+        if self.model.device.type == "cuda":
             found = torch.autograd.grad(nll_MKB, list(parameters.values()), self._d_nll_MKB)
         else:
             # Of a single number: told a gradient, torch brings in half a second's worth of modules that nothing needs.

@@ -59,7 +59,7 @@ def run_last(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: 
 
 
 class _Settings(NamedTuple):
-    """What a layer's numbers are not."""
+    """How a layer computes."""
 
     peepholes: str
     clip: float
@@ -209,7 +209,7 @@ def _stretches(n: int, whole: int) -> list[slice]:
 
 
 def _most(stretches: list[slice]) -> int:
-    return max(len(range(own.start, own.stop)) for own in stretches)
+    return max(int(own.stop - own.start) for own in stretches)
 
 
 def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> None:
