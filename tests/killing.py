@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from unroll import Corpus, Experiment, Scheme, bookkeeping, durable
+from unroll import Corpus, Experiment, Scheme, bookkeeping, durable, tape
 from unroll.bookkeeping import Bookkeeping
 from unroll.errors import UnrollError
 from unroll.events import Ended, Evaluated, Event, Warned
@@ -286,7 +286,10 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
 
     def judged(learner: Learner, *arguments: Any) -> Any:
         alive = judge(learner, *arguments)
-        at("step", learner.count)
+        if learner._compiled:
+            tape.done(lambda: at("step", learner.count))  # in every step, but not while it is recorded
+        else:
+            at("step", learner.count)
         return alive
 
     def evaluated(*arguments: Any, **options: Any) -> Any:

@@ -33,7 +33,7 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_element_is_dropped_by_its_own_word(dtype: torch.dtype) -> None:
     rates = torch.tensor([rate for _, rate in RUNS], dtype=dtype)
-    own = Dropout(rates, [randomness.seed_words(seed) for seed, _ in RUNS], 12345)
+    own = Dropout(rates, [randomness.seed_words(seed) for seed, _ in RUNS], torch.tensor(12345))
     for threads, (N, H), purpose in itertools.product(
         (1, 3), ((1, 1), (6, 7), (33, 64)), ("dropout.dense", "dropout.out")
     ):

@@ -105,7 +105,7 @@ def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
         seeds = [(m + 1, 5) for m in range(M)]
 
         def dropout(dtype: torch.dtype, rates: torch.Tensor = rates, seeds: list = seeds) -> Dropout | None:
-            return Dropout(rates.to(dtype), seeds, 7) if drops else None
+            return Dropout(rates.to(dtype), seeds, torch.tensor(7)) if drops else None
 
         with torch_threads(threads):
             truth = compiled_head.nll(*exact, targets, head.LEAK, dropout(torch.float64))

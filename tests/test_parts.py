@@ -58,16 +58,3 @@ def test_an_error_in_any_part_is_raised_and_the_next_work_is_done(failing: int) 
     done: list[int] = []
     parts.each(2, done.append)
     assert sorted(done) == [0, 1]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_total_of_all_shares_is_the_same_whoever_adds_it_up(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "ALONE", 5)
-    for shares in (1, 2, 4):
-        memory = torch.arange(shares * (2 * 3 * 7 + 5), dtype=torch.float64).view(shares, -1).sqrt()
-        own = parts.Shares(memory, [(2, 3, 7), (0, 4), (5,)])
-        expected = [sum(others, first.clone()) for first, *others in zip(*own.of, strict=True)]
-        with torch_threads(count):
-            found = own.totals()
-        assert [x.shape for x in found] == [(2, 3, 7), (0, 4), (5,)]
-        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))

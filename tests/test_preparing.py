@@ -20,7 +20,7 @@ CARRIED = {"state": "carried", "k1": 3, "dropout": 0.25}
 
 
 @pytest.mark.parametrize("changes", [{}, CARRIED], ids=["learned", "carried"])
-def test_preparing_takes_a_step_and_changes_nothing(changes: dict[str, object]) -> None:
+def test_preparing_records_the_one_step_there_is_and_changes_nothing(changes: dict[str, object]) -> None:
     class Counting(Learner):
         taken = 0
 
@@ -30,11 +30,13 @@ def test_preparing_takes_a_step_and_changes_nothing(changes: dict[str, object]) 
 
     asked = [tiny(seed=seed, **changes) for seed in (0, 1)]
     prepared, plain = (Counting(asked, [tiny_corpus()] * 2, CPU, "compiled") for _ in range(2))
+    prepared.prepare()
+    assert (prepared.taken, plain.taken) == (1, 0)
     for _ in range(3):
-        prepared.prepare()
         prepared.step()
         plain.step()
-    assert (prepared.taken, plain.taken) == (6, 3)
+        prepared.prepare()
+    assert (prepared.taken, plain.taken) == (1, 1)
     for m in range(2):
         own, other = prepared.snapshot(m), plain.snapshot(m)
         assert all(torch.equal(own[name], other[name]) for name in own | other)

@@ -184,6 +184,9 @@ def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
         learner.count += first
 
     learner._update = update
+    if learner._compiled:
+        begin = learner._compiled.begin
+        learner._compiled.begin = lambda count: begin(count - first)
     return seen
 
 

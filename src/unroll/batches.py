@@ -112,11 +112,15 @@ class Batches:
         self._ahead: tuple[range, Tensor, Tensor] | None = None
 
     def __getitem__(self, number: int) -> Batch:
+        return self.gather(torch.tensor(number, device=self._text.device), *self.at(number))
+
+    def at(self, number: int) -> tuple[Tensor, Tensor]:
+        """Where the windows of a batch start [M, B], and which rows are reset before it."""
         if self._ahead is None or number not in self._ahead[0]:
             self._ahead = range(number, number + AHEAD), *self.stretch(number, AHEAD)
         numbers, starts_nMB, resets_nMB = self._ahead
         n = number - numbers.start
-        return self.gather(torch.tensor(number, device=self._text.device), starts_nMB[n], resets_nMB[n])
+        return starts_nMB[n], resets_nMB[n]
 
     def stretch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         """Where the windows of the next batches start, and which rows are reset before each."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from unroll import parts, randomness
+from unroll import parts, randomness, team
 from unroll.machine_code import Code, Value, vector_bytes
 from unroll.making_code import make
 from unroll.panels import start
@@ -24,11 +24,11 @@ from unroll.spare import take
 
 
 class Dropout(NamedTuple):
-    """Each run's rate and the two words of its seed, and the number of the batch."""
+    """Each run's rate and the two words of its seed, and the number of the batch, as a whole number in memory."""
 
     rates_M: Tensor
     seeds_M: Sequence[tuple[int, int]]
-    batch: int
+    batch: Tensor  # so that a recorded step can be replayed
 
     def factors(self, purpose: str, N: int, H: int) -> Tensor:
         """What each element of [M, N, H] is multiplied by."""
@@ -37,14 +37,12 @@ class Dropout(NamedTuple):
         out = take((M, groups * together), dtype)
         write = _factors_for(8 * dtype.itemsize)
         bounds = [math.ceil(rate * 2.0**32) for rate in self.rates_M.double().tolist()]
-        scales = (1 / (1 - self.rates_M)).tolist()
+        scales_M = 1 / (1 - self.rates_M)
         shares, word = parts.divided(groups, parts.count()), randomness.purpose_word(purpose)
 
-        def some(m: int, part: int) -> None:
-            first, own = shares[part].start, shares[part].stop - shares[part].start
-            write(start(out, m), first, own, self.batch, word, *self.seeds_M[m], bounds[m], scales[m])
-
-        parts.each_of(M, len(shares), some)
+        batch = self.batch.data_ptr()
+        runs = [((start(out, m),), (batch, word, *self.seeds_M[m], bounds[m], start(scales_M, m))) for m in range(M)]
+        team.do(write, [(*goal, x.start, x.stop - x.start, *rest) for goal, rest in runs for x in shares])
         return out[:, : N * H].view(M, N, H)
 
 
@@ -57,12 +55,12 @@ def _write(
     out: Value,  # a run's own
     first: Value,  # the groups to do, of a vector of blocks each
     groups: Value,
-    batch: Value,
+    batch: Value,  # where its number stands
     purpose: Value,
     seed_low: Value,
     seed_high: Value,
     bound: Value,  # words below it drop their element
-    scale: Value,
+    scale: Value,  # where it stands: what the others are multiplied by
 ) -> None:
     """The counter is (block, batch, purpose, 0), the key the seed: see `randomness.philox`, whose rounds these are."""
     from llvmlite import ir
@@ -84,8 +82,8 @@ def _write(
     keys = [(word(every(seed_low.it)), word(every(seed_high.it)))]
     for _ in range(ROUNDS - 1):
         keys.append(tuple(word(builder.add(k, every(s))) for k, s in zip(keys[-1], KEY_STEPS, strict=True)))
-    others = [word(every(value.it)) for value in (batch, purpose)]
-    kept, dropped, least = every(scale.it, wide), ir.Constant(wide, [0.0] * lanes), every(bound.it)
+    others = [word(every(value.it)) for value in (code.load_index(batch, code.number(0)), purpose)]
+    kept, dropped, least = every(code.load_element(scale).it, wide), ir.Constant(wide, [0.0] * lanes), every(bound.it)
     order = ir.Constant(whole, list(range(lanes)))
     with code.loop(groups) as n:
         blocks = builder.add(every(((first + n) * lanes).it), order)
@@ -113,4 +111,4 @@ def _joined(builder: Any, two: Sequence[Any], places: Sequence[int]) -> Any:
 @cache
 def _factors_for(bits: int) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(_write, bits, "annnnnnne")
+    return make(_write, bits, "annannnna")

@@ -7,16 +7,16 @@ Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll import parts
+from unroll import parts, team
 from unroll.compiled_dropout import Dropout
 from unroll.panels import grown, packed, padded, start
+from unroll.shares import Shares
 from unroll.spare import take
 
 
@@ -91,12 +91,14 @@ class _Nll(torch.autograd.Function):
         step, rows = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping), narrow), _rows(N)
         room_PM = take((len(rows), M, room_for(FORWARD, max(H, D), narrow)), h_MNH.dtype)
 
-        def some(m: int, part: int) -> None:
-            first, stop = rows[part].start, rows[part].stop
-            of_run = (start(a, m) for a in (*own, *results, targets_MN, factors, room_PM[part]))
-            step(*of_run, first, stop - first, H, D, V)
-
-        parts.each_of(M, len(rows), some)
+        calls = []
+        for m in range(M):
+            of_run = [start(a, m) for a in (*own, *results, targets_MN, factors)]
+            calls += [
+                (*of_run, start(room, m), part.start, part.stop - part.start, H, D, V)
+                for part, room in zip(rows, room_PM, strict=True)
+            ]
+        team.do(step, calls)
         ctx.held, ctx.settings = (x_MND, p_MNV, factors), (leak, narrow, dropping)
         ctx.save_for_backward(h_MNH, dense_W, out_W, targets_MN)
         return total_MN.log_().add_(shift_MN).sub_(chosen_MN)
@@ -116,21 +118,20 @@ class _Nll(torch.autograd.Function):
         P = len(rows)
         d_h = take((M, N, H), h_MNH.dtype)
         # Each part adds up its own share of the weights' gradients.
-        shapes = [(M, H, D), (M, D), (M, D, V), (M, V)]
-        shares = parts.Shares(take((P, sum(map(math.prod, shapes))), h_MNH.dtype), shapes)
+        shares = Shares(P, [(M, H, D), (M, D), (M, D, V), (M, V)], h_MNH.dtype)
         scratch_PMRD = take((P, M, BACK, D), h_MNH.dtype)
         room_PM = take((P, M, room_for(BACK, max(D, V), narrow)), h_MNH.dtype)
         own = (h_MNH, packed(dense_W, True, narrow), packed(out_W, True, narrow))
         held = (x_MND, p_MNV, d_nll_MN.contiguous(), targets_MN, factors)
         step = backward_for(8 * h_MNH.dtype.itemsize, leak, bool(dropping), narrow)
 
-        def some(m: int, part: int) -> None:
-            first, stop = rows[part].start, rows[part].stop
-            scratch = start(scratch_PMRD[part], m)
-            of_part = (start(a, m) for a in (*shares.of[part], room_PM[part]))
-            step(*(start(a, m) for a in (*own, *held)), scratch, start(d_h, m), *of_part, first, stop - first, H, D, V)
-
-        parts.each_of(M, P, some)
+        calls = []
+        for m in range(M):
+            of_run = [start(a, m) for a in (*own, *held)]
+            for part, scratch, share, room in zip(rows, scratch_PMRD, shares.of, room_PM, strict=True):
+                of_part = (start(a, m) for a in (scratch, d_h, *share, room))
+                calls.append((*of_run, *of_part, part.start, part.stop - part.start, H, D, V))
+        team.do(step, calls)
         if dropping:
             d_h.mul_(dropping.of_h)
         d_W, d_b, d_O, d_o = shares.totals()

@@ -6,7 +6,8 @@ Shapes: M runs, B rows, K scored positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from unroll.model import Model
 from unroll.optimisers._compiled import Compiled
 from unroll.optimisers._fused import Fused
 from unroll.recording import Recorded, unchanged
+from unroll.tape import Tape
 
 PIECE = 1 << 16  # elements that the optimiser changes at once on the CPU
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
@@ -66,9 +68,10 @@ class Learner:
         self._counters = torch.zeros(2, dtype=torch.long, device=device)  # that number, and one for the recording
         self._number = self._counters[0]
         self._recorded: Recorded | None = None
+        self._taped: _Taped | None = None
         fuses = device.type == "cuda" and self.model.dtype == torch.float32
         self._fused = Fused(self.optimiser, len(experiments), device) if fuses else None
-        self._compiled = Compiled(self.optimiser) if kernel == "compiled" else None
+        self._compiled = Compiled(self.optimiser, self.model.dtype) if kernel == "compiled" else None
 
         def per_run(values: Sequence[object], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
@@ -76,6 +79,7 @@ class Learner:
         self._carries_M = per_run([e.scheme.carries for e in experiments], torch.bool)
         self._carry = any(e.scheme.carries for e in experiments)
         self.weights_MK = per_run([e.scheme.weights for e in experiments], self.model.dtype)
+        self._weight_M = self.weights_MK.double().sum(-1)
         self.learning_rate_M = per_run([e.learning_rate for e in experiments], self.model.dtype)
         self.last_M = per_run([e.batches for e in experiments], torch.long)
         # A run that diverges is frozen on the device, its weights, optimiser and state as before the bad update.
@@ -94,11 +98,10 @@ class Learner:
         if self.model.device.type == "cuda":
             self._recording()
         elif self._compiled:
-            with unchanged(self.changing()):
-                self._on_host()
+            self._tape()
 
     def step(self) -> None:
-        """Train on one batch: on a GPU as a replay of one recorded step, elsewhere as it stands here."""
+        """Train on one batch: as a replay of one recorded step, on a GPU and where a CPU's code is compiled."""
         if self.model.device.type == "cuda":
             self._recording().replay(self.count)
         else:
@@ -113,7 +116,19 @@ class Learner:
     def _on_host(self) -> None:
         with parts.single():
             self._number.fill_(self.count)
-            self._advance(self.batches[self.count])
+            if self._compiled:
+                self._compiled.begin(self.count + 1)
+                self._tape().replay(*self.batches.at(self.count))
+            else:
+                self._advance(self.batches[self.count])
+
+    def _tape(self) -> _Taped:
+        """The step as this process's threads do it."""
+        who = parts.count(), os.getpid()
+        if self._taped is None or self._taped.who != who:
+            with parts.single(), unchanged(self.changing()):
+                self._taped = _Taped(self._advance, self.batches, self._number, self.count, who)
+        return self._taped
 
     def _advance(self, batch: Batch) -> None:
         whole = beside.allowed() if self._fused else nullcontext()
@@ -137,7 +152,7 @@ class Learner:
         gradients = self._gradients(nll_MBK.transpose(1, 2))
         with torch.no_grad():
             alive_M = self._judge(loss_M, gradients)
-            self.loss_sum_M += torch.where(alive_M, loss_M.double() / self.weights_MK.double().sum(-1), 0.0)
+            self.loss_sum_M += torch.where(alive_M, loss_M / self._weight_M, 0.0)
             self.loss_count_M += alive_M
         return alive_M, gradients
 
@@ -163,7 +178,8 @@ class Learner:
     def _judge(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
         """Which runs take this update: those not ended, whose loss and gradients are finite."""
         going_M = (self.stopped_M == 0) & (self.last_M > self._number)
-        reason_M = torch.where(torch.isfinite(loss_M), torch.where(self._finite(gradients), 0, 2), 1)
+        finite_M = loss_M.abs() < torch.inf
+        reason_M = torch.where(finite_M, torch.where(self._finite(gradients), 0, 2), 1)
         bad_M = going_M & (reason_M > 0)
         self.stopped_M.copy_(torch.where(bad_M, self._number + 1, self.stopped_M))
         self.reason_M.copy_(torch.where(bad_M, reason_M, self.reason_M))
@@ -184,7 +200,7 @@ class Learner:
             return
         if self._compiled:
             tensors = [(parameters[name], gradient, moments[name]) for name, gradient in gradients.items()]
-            self._compiled.update(tensors, self.learning_rate_M, alive_M, self.count + 1)
+            self._compiled.update(tensors, self.learning_rate_M, alive_M)
             return
         on_host = self.model.device.type == "cpu"
         count = self.count + 1 if on_host else (self._number + 1).double()
@@ -277,6 +293,24 @@ class Learner:
             for layer, state in enumerate(self.carried)
             for name, s in zip(self.model.cell.STATES, state, strict=True)
         }
+
+
+class _Taped:
+    """`step(batch)` on a CPU, recorded; `who` computes it, and another would divide it otherwise."""
+
+    def __init__(
+        self, step: Callable[[Batch], None], batches: Batches, number: Tensor, first: int, who: tuple[int, int]
+    ) -> None:
+        self.who, self._tape = who, Tape()
+        self._at = [x.clone() for x in batches.at(first)]
+        with self._tape:
+            step(batches.gather(number, *self._at))
+
+    def replay(self, *at: Tensor) -> None:
+        """The batch whose windows start there."""
+        for own, value in zip(self._at, at, strict=True):
+            own.copy_(value)
+        self._tape.replay()
 
 
 def _like(value_M: Tensor, tensor: Tensor) -> Tensor:

@@ -163,6 +163,11 @@ class Code:
         with self.builder.goto_entry_block():
             return Value(self, self.builder.alloca(self.vector, elements // self.lanes))
 
+    def vector_room(self) -> Value:
+        """Room for one vector, to fill it element by element."""
+        # llvmlite remembers what a room was made for and lets nothing else be put there; an address is free of that.
+        return self.pointer(Value(self, self.builder.ptrtoint(self.scratch(self.lanes).it, self._ir.IntType(64))))
+
     def load(self, address: Value) -> Value:
         """The vector that begins there."""
         return Value(self, self.builder.load(address.it, typ=self.vector, align=self.bits // 8))

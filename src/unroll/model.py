@@ -139,7 +139,7 @@ class Model:
             return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
         if self.device.type == "cpu" and self.kernel_name == "compiled":
             seeds = [randomness.seed_words(e.seed) for e in self.experiments]
-            drops = compiled_dropout.Dropout(self._dropout_M, seeds, int(number)) if self._drops else None
+            drops = compiled_dropout.Dropout(self._dropout_M, seeds, number) if self._drops else None
             narrow = self.experiments[0].precision == "bfloat16"
             return compiled_head.nll(*own, head.LEAK, drops, narrow).view_as(targets_MKB)
         if self.device.type == "cpu" and not self._drops:

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from unroll import narrow as narrow_code
-from unroll import parts, spare
+from unroll import parts, spare, team
 from unroll.machine_code import VECTORS, Code, Value, vector_bytes
 from unroll.making_code import make
 
-ALONE = 1 << 17  # elements that one thread has packed before another is awake
+ALONE = 1 << 14  # elements that are not worth a second thread
 
 
 def panel(dtype: torch.dtype) -> int:
@@ -57,10 +57,8 @@ def packed(W_MKN: Tensor, transposed: bool = False, narrow: bool = False) -> Ten
     pack = _pack_for(8 * W_MKN.dtype.itemsize, transposed, narrow)
     own = parts.divided(columns // width, parts.count() if K * N > ALONE else 1)
 
-    def some(m: int, part: int) -> None:
-        pack(start(W_MKN, m), start(out, m), own[part].start, own[part].stop - own[part].start, K, N)
-
-    parts.each_of(M, len(own), some)
+    runs = [(start(W_MKN, m), start(out, m)) for m in range(M)]
+    team.do(pack, [(*run, part.start, part.stop - part.start, K, N) for run in runs for part in own])
     return out
 
 

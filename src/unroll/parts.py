@@ -10,18 +10,14 @@ How many parts there are is torch's number of threads, as the caller set it.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from queue import SimpleQueue
 
 import torch
-from torch import Tensor
-
-ALONE = 1 << 17  # elements that one thread has added up before another is awake
 
 Work = Callable[[int], None]
 
@@ -86,28 +82,6 @@ def each_of(M: int, parts: int, work: Callable[[int, int], None]) -> None:
             work(*task)
 
     each(threads, some)
-
-
-class Shares:
-    """Tensors of which each part adds up its own, and their sums; in one piece of memory, [P, elements]."""
-
-    def __init__(self, memory_P: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
-        sizes = [math.prod(shape) for shape in shapes]
-        self._memory_P = memory_P
-        self.of = [[own.view(shape) for own, shape in zip(row.split(sizes), shapes, strict=True)] for row in memory_P]
-
-    def totals(self) -> list[Tensor]:
-        """The sums, in the place of the first part's."""
-        flat = self._memory_P
-        stretches = divided(flat.shape[1], count() if flat.shape[1] > ALONE else 1)
-
-        def some(part: int) -> None:
-            for other in flat[1:]:
-                flat[0, stretches[part]] += other[stretches[part]]
-
-        if len(flat) > 1:
-            each(len(stretches), some)
-        return self.of[0]
 
 
 def divided(n: int, parts: int) -> list[slice]:

@@ -1,24 +1,25 @@
 """Compiled code on several cores at once, thousands of times a second.
 
 A Python thread that waits is asleep, and to wake it takes up to a tenth of a millisecond: a good part of a step of
-sampling. torch's threads stay awake for some milliseconds after each operation, and they are OpenMP's, whose library is
-in the process with torch. So they are asked, as a C compiler's code asks them. Where there is no such library, the
-threads of `parts.py` do the work; so they do in a process that forked from one whose threads it does not have.
+sampling, and of the small passes of a training step. torch's threads stay awake for some milliseconds after each
+operation, and they are OpenMP's, whose library is in the process with torch. So they are asked, as a C compiler's code
+asks them. Where there is no such library, the threads of `parts.py` do the work; so they do in a process that forked
+from one whose threads it does not have.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll import parts
+from unroll import parts, tape
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
 
@@ -36,21 +37,41 @@ class Team:
 
     def do(self, calls: Calls, threads: int) -> None:
         """Every call, call n by thread n % threads, in their order."""
+        self.ready(calls, threads)()
+
+    def ready(self, calls: Calls, threads: int) -> Callable[[], None]:
+        """What does that, as often as it is wanted."""
         threads = min(threads, len(calls))
         if threads == 1:
-            self._some(calls)
-            return
+            return partial(self._some, calls.tolist())
         library = _openmp()
         if not library:
-            parts.each(threads, lambda thread: self._some(calls[thread::threads]))
-            return
+            shares = [calls[thread::threads].tolist() for thread in range(threads)]
+            return lambda: parts.each(threads, lambda thread: self._some(shares[thread]))
         member = _member_for(_address(self._function), calls.shape[1])
         told = np.array((threads, len(calls), calls.ctypes.data), np.int64)
-        library.GOMP_parallel(_address(member), told.ctypes.data, threads, 0)
+        return _Asked(partial(library.GOMP_parallel, _address(member), told.ctypes.data, threads, 0), told, calls)
 
-    def _some(self, calls: Calls) -> None:
-        for call in calls.tolist():
+    def _some(self, calls: list[list[int]]) -> None:
+        for call in calls:
             self._function(*call)
+
+
+class _Asked:
+    """A call of OpenMP's threads, and the memory it tells them of."""
+
+    def __init__(self, ask: Callable[[], None], *held: Calls) -> None:
+        self._ask, self._held = ask, held
+
+    def __call__(self) -> None:
+        self._ask()
+
+
+def do(function: Callable[..., None], calls: Sequence[Sequence[int]]) -> None:
+    """Every call of a function, all threads sharing them: now, and whenever a tape that records is replayed."""
+    again = Team(function).ready(np.array(calls, np.int64), parts.count())
+    again()
+    tape.done(again)
 
 
 def _member(code: Code, told: Value, *, function: int, several: int) -> None:

@@ -131,10 +131,11 @@ def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(n
     place = random_tensor(*shape, seed=1)
     moments = tuple(torch.zeros_like(place) for _ in optimiser.MOMENTS)
     expected, plain = place.clone(), tuple(m.clone() for m in moments)
-    frozen = place[1].clone()
+    frozen, compiled = place[1].clone(), Compiled(optimiser, place.dtype)
     for count in range(1, STEPS):
         gradient = random_tensor(*shape, seed=10 + count)
-        Compiled(optimiser).update([(place, gradient, moments)], rates, torch.tensor([True, False, True]), count)
+        compiled.begin(count)
+        compiled.update([(place, gradient, moments)], rates, torch.tensor([True, False, True]))
         amount, plain = optimiser.update(gradient, plain, rates.view(-1, 1, 1), count)
         expected -= amount
     assert torch.equal(place[1], frozen)
@@ -147,8 +148,8 @@ def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(n
 
 def test_the_compiled_look_finds_the_one_run_whose_gradients_are_not_finite_wherever_that_is() -> None:
     shapes = [(M, 7, 11), (M, 3), (M, 300, 300)]  # less than a vector, no whole number of them, more than a piece
-    compiled = Compiled(optimisers.load("adam"))
     for dtype in (torch.float32, torch.float64):
+        compiled = Compiled(optimisers.load("adam"), dtype)
         gradients = [random_tensor(*shape, seed=n).to(dtype) for n, shape in enumerate(shapes)]
         gradients[0][0, 0, 0] = torch.finfo(dtype).max  # large, and finite
         assert compiled.finite(gradients).tolist() == [True] * M

@@ -137,6 +137,7 @@ def backward(
     d_W_x: Value,  # [K, G]
     d_b: Value,  # of upper layers [G]
     room: Value,  # [rows, G]
+    clip: Value,  # where the bound of a gradient stands
     first: Value,
     rows: Value,
     T: Value,
@@ -145,7 +146,6 @@ def backward(
     H: Value,
     K: Value,  # of the layer that looks: how many symbols there are
     together: Value,  # steps of a block
-    clip: Value,
     *,
     peepholes: str,
     looks: bool,
@@ -156,7 +156,7 @@ def backward(
     Those are added up block by block, while the block's rows are in the cache.
     """
     G, wide = H * 4, code.wide()
-    bound = wide.spread(clip)
+    bound = wide.load_spread(clip)
     added = [(d_w, H * 3)] + [(d_W, H * G), (d_W_x, K * G)] * weighs + [(d_b, G)] * (not looks)
     for sums, elements in added:
         clear(code, sums, elements)
@@ -252,6 +252,12 @@ def scatter(
         _add(code, goal, code.at(d_sums, n * G + first), columns)
 
 
+def sums(code: Code, x: Value, out: Value, N: Value, G: Value) -> None:
+    """The rows of x [N, G], added up."""
+    clear(code, out, G)
+    _add_rows(code, out, x, Terms(N, code.number(1), N), G)
+
+
 def weights(
     code: Code,
     d_W: Value,  # [K, G]: is added to
@@ -316,13 +322,19 @@ def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
 @cache
 def backward_for(bits: int, peepholes: str, looks: bool, weighs: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaaaaaannnnnnnne", narrow, peepholes=peepholes, looks=looks, weighs=weighs)
+    return make(backward, bits, "aaaaaaaaaaaaaaaaaannnnnnnn", narrow, peepholes=peepholes, looks=looks, weighs=weighs)
 
 
 @cache
 def scatter_for(bits: int) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(scatter, bits, "aaannnn")
+
+
+@cache
+def sums_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(sums, bits, "aann")
 
 
 @cache

@@ -13,19 +13,18 @@ V symbols, P parts.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll import machine_code, parts
+from unroll import machine_code, parts, team
 from unroll.cells import State, lstm
 from unroll.kernels import Network, States
 from unroll.panels import grown, packed, padded, panel, start
 from unroll.products import BLOCK, room_for, terms_of
+from unroll.shares import Shares
 from unroll.spare import take
 
 RANK = 3
@@ -103,16 +102,19 @@ class _Layer(torch.autograd.Function):
             x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K), narrow=narrow)
         of_run = (gates_MTBG, h_all, c_all, t_MTBH, packed(W_h, narrow=narrow), w, brought, x, below)
         step = forward_for(bits, settings.peepholes, looks, narrow)
-        row_parts = _stretches(B, 1)
-        room_PM = take((len(row_parts), M, room_for(_most(row_parts), max(H, K), narrow)), dtype)
-
-        def some(m: int, rows: slice) -> None:
-            room = start(room_PM[row_parts.index(rows)], m)
-            step(*(start(x, m) for x in of_run), room, rows.start, rows.stop - rows.start, T, B, H, K)
-
-        each_part(M, B, 1, some)
-        h_at, c_at = (torch.stack([s[m, n, :, :own_H] for m, n in enumerate(at_M.tolist())]) for s in (h_all, c_all))
+        rows = _stretches(B, 1)
+        room_PM = take((len(rows), M, room_for(_most(rows), max(H, K), narrow)), dtype)
+        calls = []
+        for m in range(M):
+            own = [start(x, m) for x in of_run]
+            calls += [
+                (*own, start(room, m), part.start, part.stop - part.start, T, B, H, K)
+                for part, room in zip(rows, room_PM, strict=True)
+            ]
+        team.do(step, calls)
+        h_at, c_at = (_after(s[..., :own_H], at_M.tolist(), settings.keep) for s in (h_all, c_all))
         ctx.mark_non_differentiable(h_at, c_at)
+        ctx.set_materialize_grads(False)  # none arrive at those two, and no zeros need be made for them
         if settings.keep:
             ctx.settings = settings, own_H, w_c is not None
             ctx.held = gates_MTBG, t_MTBH, c_all, h_all, w
@@ -121,7 +123,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor, *_at: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_out: Tensor, *_at: None) -> tuple[Tensor | None, ...]:
         from unroll.kernels._lstm_code import backward_for
 
         x, W_x, W_h = ctx.saved_tensors
@@ -138,38 +140,55 @@ class _Layer(torch.autograd.Function):
         else:
             K = x.shape[3]
             below, d_x = packed(grown(W_x, 1, K), True, narrow), take(tuple(x.shape), dtype)
-        row_parts = _stretches(B, 1)
-        P = len(row_parts)
+        rows = _stretches(B, 1)
+        P = len(rows)
         weighs = B >= P * OWN
         # Each part adds up its own share of the weights' gradients.
         sizes = ((3, H), (H, G) if weighs else (0,), (K, G) if weighs else (0,), (0,) if looks else (G,))
-        shapes = [(M, *size) for size in sizes]
-        shares = parts.Shares(take((P, sum(map(math.prod, shapes))), dtype), shapes)
+        shares = Shares(P, [(M, *size) for size in sizes], dtype)
         of_run = (gates_MTBG, c_all, t_MTBH, d_out, d_h, d_c, packed(W_h, True, narrow), w)
         step = backward_for(8 * dtype.itemsize, peepholes, looks, weighs, narrow)
-        room_PM = take((P, M, room_for(_most(row_parts), G, narrow)), dtype)
-
-        def some(m: int, rows: slice) -> None:
-            part = row_parts.index(rows)
-            d_w, d_W, d_W_x, d_b, room = (start(d, m) for d in (*shares.of[part], room_PM[part]))
-            first, n = rows.start, rows.stop - rows.start
-            own = (start(h_all, m), d_W, *(start(x, m) for x in (x, below, d_x)), d_W_x, d_b, room)
-            sizes = first, n, T, d_out.shape[1], B, H, K
-            step(*(start(x, m) for x in of_run), d_w, *own, *sizes, max(1, BLOCK // terms_of(n, narrow)), clip)
-
-        each_part(M, B, 1, some)
+        room_PM = take((P, M, room_for(_most(rows), G, narrow)), dtype)
+        bound = W_h.new_tensor(clip)
+        calls = []
+        for m in range(M):
+            own, inputs = ([start(x, m) for x in some] for some in (of_run, (x, below, d_x)))
+            for part, room, of_part in zip(rows, room_PM, shares.of, strict=True):
+                of_w, of_W, of_W_x, of_b = (start(d, m) for d in of_part)
+                n = part.stop - part.start
+                call = (*own, of_w, start(h_all, m), of_W, *inputs, of_W_x, of_b, start(room, m), bound.data_ptr())
+                steps = max(1, BLOCK // terms_of(n, narrow))  # of a block
+                calls.append((*call, part.start, n, T, d_out.shape[1], B, H, K, steps))
+        team.do(step, calls)
         d_w, d_W_h, d_W_x, d_b = shares.totals()
         d_sums_MNG = gates_MTBG.view(M, T * B, G)
         if not weighs:
             d_W_h = _weight_gradient(h_all[:, :T].flatten(1, 2), d_sums_MNG, narrow)
             d_W_x = _scattered(x, W_x, d_sums_MNG) if looks else _weight_gradient(x.flatten(1, 2), d_sums_MNG, narrow)
         if looks:
-            d_b = d_W_x.sum(1)  # every token adds to one row of W_x, and to b
+            d_b = _sums(d_W_x)  # every token adds to one row of W_x, and to b
         I = W_x.shape[1]
         d_W_x, d_W_h, d_b = (_columns_back(d, own_H) for d in (d_W_x[:, :I], d_W_h[:, :own_H], d_b))
         d_w_c = d_w[..., :own_H] if has_peepholes else None
         d_x_own = None if looks else d_x[..., :I]
         return (None,) * 2 + (d_x_own, d_W_x, d_W_h, d_b, d_w_c, d_h[..., :own_H], d_c[..., :own_H])
+
+
+def _after(s_all: Tensor, steps: list[int], kept: bool) -> Tensor:
+    """The state of each run after so many steps; where all states are kept anyway, it may be one of them."""
+    if kept and len(set(steps)) == 1:
+        return s_all[:, steps[0]]
+    return torch.stack([s_all[m, n] for m, n in enumerate(steps)])
+
+
+def _sums(x_MVG: Tensor) -> Tensor:
+    """Over all rows."""
+    from unroll.kernels._lstm_code import sums_for
+
+    M, V, G = x_MVG.shape
+    out = x_MVG.new_empty(M, G)
+    team.do(sums_for(8 * x_MVG.dtype.itemsize), [(start(x_MVG, m), start(out, m), V, G) for m in range(M)])
+    return out
 
 
 def _scattered(ids: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> Tensor:
@@ -179,11 +198,9 @@ def _scattered(ids: Tensor, W_x: Tensor, d_sums_MNG: Tensor) -> Tensor:
     M, N, G = d_sums_MNG.shape
     d_W_x, scatter = torch.zeros_like(W_x), scatter_for(8 * W_x.dtype.itemsize)
 
-    def some(m: int, own: slice) -> None:
-        starts = (start(x, m) for x in (d_sums_MNG, ids, d_W_x))
-        scatter(*starts, N, own.start, own.stop - own.start, G)
-
-    each_part(M, G, panel(W_x.dtype), some)
+    runs = [[start(x, m) for x in (d_sums_MNG, ids, d_W_x)] for m in range(M)]
+    columns = _stretches(G, panel(W_x.dtype))
+    team.do(scatter, [(*run, N, own.start, own.stop - own.start, G) for run in runs for own in columns])
     return d_W_x
 
 
@@ -195,10 +212,9 @@ def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor, narrow: bool) -> Tensor:
     K = x_MNK.shape[2]
     d_W, add = x_MNK.new_zeros(M, K, G), weights_for(8 * x_MNK.dtype.itemsize, narrow)
 
-    def some(m: int, own: slice) -> None:
-        add(*(start(x, m) for x in (d_W, x_MNK, d_sums_MNG)), N, K, G, own.start, own.stop - own.start)
-
-    each_part(M, G, panel(x_MNK.dtype), some)
+    runs = [[start(x, m) for x in (d_W, x_MNK, d_sums_MNG)] for m in range(M)]
+    columns = _stretches(G, panel(x_MNK.dtype))
+    team.do(add, [(*run, N, K, G, own.start, own.stop - own.start) for run in runs for own in columns])
     return d_W
 
 
@@ -210,12 +226,6 @@ def _stretches(n: int, whole: int) -> list[slice]:
 
 def _most(stretches: list[slice]) -> int:
     return max(int(own.stop - own.start) for own in stretches)
-
-
-def each_part(M: int, n: int, whole: int, work: Callable[[int, slice], Any]) -> None:
-    """work(m, stretch) for every run and every stretch of n things in multiples of `whole`, threads sharing them."""
-    stretches = _stretches(n, whole)
-    parts.each_of(M, len(stretches), lambda m, part: work(m, stretches[part]))
 
 
 def _columns_back(d: Tensor, own_H: int) -> Tensor:
