@@ -137,7 +137,7 @@ class Learner:
             if self._fused:
                 alive_M, gradients = self._judged_at_once(nll_MBK.transpose(1, 2))
             else:
-                alive_M, gradients = self._judged(nll_MBK)
+                alive_M, gradients = self._judged(nll_MBK.transpose(1, 2))
         with torch.no_grad():
             self._update(gradients, alive_M)
             if self._carry:
@@ -146,10 +146,12 @@ class Learner:
                     for o, n in zip(old, new, strict=True):
                         o.copy_(torch.where(_like(moves_M, n), n, o))
 
-    def _judged(self, nll_MBK: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Which runs take this update, and every parameter's gradient; the losses are counted."""
-        loss_M = (nll_MBK.detach() * self.weights_MK[:, None]).sum(-1).mean(-1)
-        gradients = self._gradients(nll_MBK.transpose(1, 2))
+        weighted_MKB = nll_MKB * self._d_nll_MKB
+        loss_M = weighted_MKB.detach().sum((1, 2))
+        # Of a single number: told a gradient, torch brings in half a second's worth of modules that nothing here needs.
+        gradients = self._gradients(weighted_MKB.sum())
         with torch.no_grad():
             alive_M = self._judge(loss_M, gradients)
             self.loss_sum_M += torch.where(alive_M, loss_M / self._weight_M, 0.0)
@@ -161,17 +163,13 @@ class Learner:
         fused = self._fused
         assert fused is not None
         beside.later(lambda: fused.weigh(nll_MKB, self.weights_MK))
-        gradients = self._gradients(nll_MKB)
+        gradients = self._gradients(nll_MKB, self._d_nll_MKB)
         changing = (self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M)
         return fused.judge(list(gradients.values()), self.last_M, self._number, changing), gradients
 
-    def _gradients(self, nll_MKB: Tensor) -> dict[str, Tensor]:
+    def _gradients(self, of: Tensor, arriving: Tensor | None = None) -> dict[str, Tensor]:
         parameters = self.model.parameters
-        if self.model.device.type == "cuda":
-            found = torch.autograd.grad(nll_MKB, list(parameters.values()), self._d_nll_MKB)
-        else:
-            # Of a single number: told a gradient, torch brings in half a second's worth of modules that nothing needs.
-            found = torch.autograd.grad((nll_MKB * self._d_nll_MKB).sum(), list(parameters.values()))
+        found = torch.autograd.grad(of, list(parameters.values()), arriving)
         beside.finish()
         return {name: g.contiguous() for name, g in zip(parameters, found, strict=True)}
 

@@ -124,7 +124,7 @@ def backward(
     c: Value,  # [M, T + 1, B, H]
     t: Value,  # [M, T, B, H]
     d_out: Value,  # [M, S, B, H]: what arrives from above at the h of the last S steps
-    d_h: Value,  # [M, B, H]: 0; the gradient of the first h, after
+    d_h: Value,  # [M, B, H]: the gradient of the first h, after
     d_c: Value,  # the same
     W: Value,  # [M, G, H]: W_h transposed, packed
     w: Value,  # [M, 3, H]
@@ -157,8 +157,9 @@ def backward(
     """
     G, wide = H * 4, code.wide()
     bound = wide.load_spread(clip)
+    arriving = [(code.at(d, first * H), rows * H) for d in (d_h, d_c)]
     added = [(d_w, H * 3)] + [(d_W, H * G), (d_W_x, K * G)] * weighs + [(d_b, G)] * (not looks)
-    for sums, elements in added:
+    for sums, elements in arriving + added:
         clear(code, sums, elements)
     with code.loop((T + together - 1) // together, backwards=True) as block:
         begin = block * together

@@ -133,7 +133,7 @@ class _Layer(torch.autograd.Function):
         M, T, B, G = gates_MTBG.shape
         H, dtype = G // 4, gates_MTBG.dtype
         d_out = grown(d_out, 3, H).contiguous()
-        d_h, d_c = (W_h.new_zeros(M, B, H) for _ in range(2))
+        d_h, d_c = (W_h.new_empty(M, B, H) for _ in range(2))
         looks = not x.is_floating_point()
         if looks:
             K, below, d_x = W_x.shape[1], x.new_empty(0), x.new_empty(0)
