@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
 
-from unroll import team
+from unroll import crew
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
 from unroll.team import Team
@@ -30,10 +32,10 @@ def adding() -> Callable[..., None]:
     return make(add, 64, "an")
 
 
-@pytest.fixture(params=["OpenMP's", "Python's"])
+@pytest.fixture(params=["a crew's", "Python's"])
 def whose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python's":
-        monkeypatch.setattr(team, "_openmp", lambda: None)
+        monkeypatch.setattr(crew, "available", lambda: False)
 
 
 def check_done(threads: int, calls: int) -> None:
@@ -68,11 +70,43 @@ def test_calls_of_one_thread_are_made_in_their_order() -> None:
         assert found[thread, 0] == expected
 
 
-def test_a_team_that_gets_fewer_threads_than_it_asked_for_makes_every_call() -> None:
-    """OpenMP's own limit is read when a process begins."""
-    code = "import torch; from test_team import check_done; check_done(5, 13); check_done(3, 3)"
-    settings = os.environ | {"OMP_THREAD_LIMIT": "2", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code], env=settings, check=True, timeout=60)
+def workers() -> int:
+    return sum(thread.name == "unroll crew" for thread in threading.enumerate())
+
+
+@pytest.mark.skipif(not crew.available(), reason="this system has no crews")
+def test_every_thread_has_a_crew_of_its_own_which_goes_when_the_thread_does() -> None:
+    before, wrong = workers(), []
+
+    def ask() -> None:
+        try:
+            for _ in range(50):
+                check_done(3, 7)
+        except AssertionError as error:
+            wrong.append(error)
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert not wrong
+    until = time.monotonic() + 20
+    while workers() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert workers() == before
+
+
+@pytest.mark.skipif(not crew.available(), reason="this system has no crews")
+def test_nothing_is_lost_between_awake_and_asleep() -> None:
+    """Work comes at every moment of a worker's going to sleep, and shares end at every moment of the leader's."""
+    found = np.zeros((3, 8))
+    for n in range(1, 600):
+        shares = [1, (n * 37) % 4000, (n * 101) % 9000]
+        before = found[:, 0].copy()
+        Team(adding()).do(np.array([(row.ctypes.data, k) for row, k in zip(found, shares, strict=True)], np.int64), 3)
+        assert (found[:, 0] - before).tolist() == shares
+        time.sleep((n % 40) * 2e-5)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

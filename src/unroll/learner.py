@@ -6,7 +6,6 @@ Shapes: M runs, B rows, K scored positions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -123,11 +122,10 @@ class Learner:
                 self._advance(self.batches[self.count])
 
     def _tape(self) -> _Taped:
-        """The step as this process's threads do it."""
-        who = parts.count(), os.getpid()
-        if self._taped is None or self._taped.who != who:
+        """The step as so many threads divide it."""
+        if self._taped is None or self._taped.threads != parts.count():
             with parts.single(), unchanged(self.changing()):
-                self._taped = _Taped(self._advance, self.batches, self._number, self.count, who)
+                self._taped = _Taped(self._advance, self.batches, self._number, self.count)
         return self._taped
 
     def _advance(self, batch: Batch) -> None:
@@ -294,12 +292,10 @@ class Learner:
 
 
 class _Taped:
-    """`step(batch)` on a CPU, recorded; `who` computes it, and another would divide it otherwise."""
+    """`step(batch)` on a CPU, recorded, as it is divided among the threads there are."""
 
-    def __init__(
-        self, step: Callable[[Batch], None], batches: Batches, number: Tensor, first: int, who: tuple[int, int]
-    ) -> None:
-        self.who, self._tape = who, Tape()
+    def __init__(self, step: Callable[[Batch], None], batches: Batches, number: Tensor, first: int) -> None:
+        self.threads, self._tape = parts.count(), Tape()
         self._at = [x.clone() for x in batches.at(first)]
         with self._tape:
             step(batches.gather(number, *self._at))

@@ -240,6 +240,15 @@ class Code:
             write_into(function, self.bits, write, self.narrow)
         self.builder.call(function, [argument.it for argument in arguments])
 
+    def outside(self, address: int, arguments: int) -> Any:
+        """A function that is there already and takes so many numbers or addresses, for the builder to call."""
+        from llvmlite import binding
+
+        name, module = f"at_{address:x}", self.builder.module
+        binding.add_symbol(name, address)
+        kind = self._ir.FunctionType(self._ir.VoidType(), [self._ir.IntType(64)] * arguments)
+        return module.globals.get(name) or self._ir.Function(module, kind, name)
+
     def total(self, value: Value) -> Value:
         """The sum over a vector's places, from the first to the last."""
         return self._over_places(value, lambda a, b: a + b)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import random_model, tiny, torch_threads
 
-from unroll import machine_code, stepping, team
+from unroll import crew, machine_code, stepping
 from unroll.model import Model
 from unroll.stepping import compiled_windows, host_windows
 
@@ -56,11 +56,11 @@ def test_threads_may_change_between_two_tokens() -> None:
     assert np.array_equal(found, expected)
 
 
-def test_pythons_threads_give_the_same_bits_as_openmps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pythons_threads_give_the_same_bits_as_a_crew(monkeypatch: pytest.MonkeyPatch) -> None:
     of = model(2, hidden=300, dense=1000)
     with torch_threads(2):
         expected = logits(of, 2)
-        monkeypatch.setattr(team, "_openmp", lambda: None)
+        monkeypatch.setattr(crew, "available", lambda: False)
         assert np.array_equal(logits(of, 2), expected)
 
 
