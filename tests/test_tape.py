@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 import torch
 from helpers import CPU, check_identical, random_tensor, snapshot, tiny, tiny_corpus, torch_threads
 
-from unroll import Experiment
+from unroll import Experiment, spare
 from unroll.learner import Learner
 from unroll.shares import Shares
 from unroll.tape import Tape
@@ -80,18 +79,15 @@ def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is(
     check_identical(snapshot(learner, 0), snapshot(alone, 0))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_process_that_forked_goes_on_with_threads_of_its_own(tmp_path: Any) -> None:
-    with torch_threads(2):
-        learner = Learner([tiny()], [tiny_corpus()], CPU, "compiled")
-        learner.step()
-        child = os.fork()
-        learner.step()
-        if not child:
-            torch.save(snapshot(learner, 0), tmp_path / "found")
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-    check_identical(torch.load(tmp_path / "found"), snapshot(learner, 0))
+def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare, "_rooms", spare._Rooms())
+    learner = Learner([tiny(rows=40)], [tiny_corpus()], CPU, "compiled")
+    held = []
+    for threads in (2, 1, 2, 1, 2):
+        with torch_threads(threads):
+            learner.step()
+        held.append(sum(size * len(rooms) for size, rooms in spare._rooms._made.items()))
+    assert max(held) < 1.5 * held[0]
 
 
 def test_a_tape_computes_from_what_stands_there_now() -> None:

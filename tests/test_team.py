@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import os
 import subprocess
 import sys
@@ -12,8 +14,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+from helpers import CPU, check_identical, snapshot, tiny, tiny_corpus, torch_threads
 
 from unroll import crew
+from unroll.learner import Learner
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
 from unroll.team import Team
@@ -40,7 +44,7 @@ def whose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 def check_done(threads: int, calls: int) -> None:
     found = np.zeros((calls, 8))
-    table = np.array([(row.ctypes.data, n + 1) for n, row in enumerate(found)], np.int64)
+    table = np.array([(row.ctypes.data, n + 1) for n, row in enumerate(found)], np.int64).reshape(calls, 2)
     Team(adding()).do(table, threads)
     assert found[:, 0].tolist() == list(range(1, calls + 1))
 
@@ -97,8 +101,7 @@ def test_every_thread_has_a_crew_of_its_own_which_goes_when_the_thread_does() ->
     assert workers() == before
 
 
-@pytest.mark.skipif(not crew.available(), reason="this system has no crews")
-def test_nothing_is_lost_between_awake_and_asleep() -> None:
+def check_nothing_lost() -> None:
     """Work comes at every moment of a worker's going to sleep, and shares end at every moment of the leader's."""
     found = np.zeros((3, 8))
     for n in range(1, 600):
@@ -109,9 +112,90 @@ def test_nothing_is_lost_between_awake_and_asleep() -> None:
         time.sleep((n % 40) * 2e-5)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_process_that_forked_has_its_own_threads() -> None:
-    code = "import os, torch; from test_team import check_done; check_done(2, 5); child = os.fork()\n"
-    code += "check_done(2, 5)\nif child: assert os.waitpid(child, 0)[1] == 0"
+def check_crew_after_a_failed_start(start: Callable[[threading.Thread], None]) -> None:
+    """The second worker cannot be started; then so many are asked for as there are, and then more."""
+    began = []
+
+    def begin(thread: threading.Thread) -> None:
+        began.append(thread)
+        if len(began) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = begin  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="new thread"):
+        check_done(3, 7)
+    for threads in (2, 3, 5):
+        check_done(threads, 7)
+    assert len(began) == 5  # the four that work, and the one that failed
+
+
+def check_first_training(threads: int) -> None:
+    """Several of Python's threads need the same code at once, before it is made."""
+    ready, found = threading.Barrier(threads), []
+
+    def train() -> None:
+        with torch_threads(2):
+            learner = Learner([tiny()], [tiny_corpus()], CPU, "compiled")
+            ready.wait()
+            for _ in range(20):
+                learner.step()
+                gc.collect()
+            found.append(snapshot(learner, 0))
+
+    training = [threading.Thread(target=train) for _ in range(threads)]
+    for thread in training:
+        thread.start()
+    for thread in training:
+        thread.join()
+    for other in found[1:]:
+        check_identical(other, found[0])
+    assert len(found) == threads
+
+
+def check_fork() -> None:
+    """A process that forked has threads of its own, whose code it need not make again."""
+    check_done(2, 5)
+    child = os.fork()
+    check_done(2, 5)
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def check_fork_in_training() -> None:
+    """Both go on from the same recorded step, to the same bits."""
+    reading, writing = os.pipe()
+    with torch_threads(2):
+        learner = Learner([tiny()], [tiny_corpus()], CPU, "compiled")
+        learner.step()
+        child = os.fork()
+        learner.step()
+    found = hashlib.sha256(b"".join(value.numpy().tobytes() for value in snapshot(learner, 0).values())).digest()
+    if not child:
+        os.write(writing, found)
+        return
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(reading, len(found)) == found
+
+
+@pytest.mark.skipif(not crew.available(), reason="this system has no crews")
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_nothing_lost()",
+        "check_crew_after_a_failed_start(threading.Thread.start)",
+        "check_first_training(4)",
+        "check_fork()",
+        "check_fork_in_training()",
+    ],
+)
+def test_crews_hold_in_a_process_that_would_hang_or_crash_if_they_did_not(check: str) -> None:
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code], env=settings, check=True, timeout=60)
+    code = f"import threading, torch; from test_team import *; {check}"
+    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code]
+    subprocess.run(command, env=settings, check=True, timeout=120)
+
+
+@pytest.mark.usefixtures("whose")
+def test_a_team_without_calls_makes_none() -> None:
+    check_done(3, 0)

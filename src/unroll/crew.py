@@ -49,23 +49,28 @@ class Crew:
     def __init__(self) -> None:
         self.process = os.getpid()
         self._posts: list[Post] = []
-        self._table = np.zeros(0, np.int64)
-        weakref.finalize(self, _dismiss, self._posts, self.process).atexit = False
+        self._table = np.zeros(0, np.int64)  # where the posts are
+        self._lead = _lead()
+        weakref.finalize(self, _dismiss, _dismissal(), self._posts, self.process).atexit = False
 
     def do(self, work: int, told: int, threads: int) -> None:
         """work(told, n) for every n below `threads`, all at the same time; both are addresses."""
-        if len(self._posts) < threads - 1:
-            self._hire(threads - 1)
-        _lead()(self._table.ctypes.data, threads - 1, work, told)
+        while len(self._table) < threads - 1:
+            self._hire()
+        self._lead(self._table.ctypes.data, threads - 1, work, told)
 
-    def _hire(self, workers: int) -> None:
-        serve = _serve()
-        for _ in range(workers - len(self._posts)):
-            post = np.zeros(7 * LINE + LINE, np.int64)
-            post = post[-post.ctypes.data % (8 * LINE) // 8 :]
-            threading.Thread(target=_work, args=(serve, post), name="unroll crew", daemon=True).start()
-            self._posts.append(post)
-        self._table = np.array([post.ctypes.data for post in self._posts], np.int64)
+    def _hire(self) -> None:
+        """One more. Where no thread can be started the crew stays as it was."""
+        post = np.zeros(7 * LINE + LINE, np.int64)
+        post = post[-post.ctypes.data % (8 * LINE) // 8 :]
+        worker = threading.Thread(target=_work, args=(_serve(), post), name="unroll crew", daemon=True)
+        self._posts.append(post)  # before it starts: whoever interrupts this, a worker that began is dismissed one day
+        try:
+            worker.start()
+        except RuntimeError:
+            del self._posts[-1]
+            raise
+        self._table = np.array([*self._table, post.ctypes.data], np.int64)
 
 
 class _Own(threading.local):
@@ -96,14 +101,11 @@ def _work(serve: Callable[..., None], post: Post) -> None:
     serve(post.ctypes.data)
 
 
-def _dismiss(posts: list[Post], process: int) -> None:
+def _dismiss(dismissal: Callable[..., None], posts: list[Post], process: int) -> None:
     """The workers of a crew that nobody has any more."""
-    if os.getpid() != process:
-        return
-    for post in posts:
-        post[WORK] = 0
-        post[TICKET] += 1
-        ctypes.CDLL(None).syscall(FUTEX[platform.machine()], ctypes.c_void_p(post.ctypes.data), WAKE, 1)
+    if os.getpid() == process:
+        for post in posts:
+            dismissal(post.ctypes.data)
 
 
 def serve(code: Code, post: Value) -> None:
@@ -117,17 +119,25 @@ def serve(code: Code, post: Value) -> None:
         _tell(code, post, DONE, n + 1, AWAITED)
 
 
+def dismissal(code: Code, post: Value) -> None:
+    """A ticket without work."""
+    _ticket(code, post, code.number(0), code.number(0), code.number(0))
+
+
 def lead(code: Code, table: Value, workers: Value, work: Value, told: Value) -> None:
     """Give each worker a ticket, do the first share, wait for them all."""
     with code.loop(workers) as w:
-        post = code.pointer(code.load_index(table, w))
-        for word, value in ((WORK, work), (TOLD, told), (NUMBER, w + 1)):
-            code.builder.store(value.it, code.at_index(post, code.number(word)).it)
-        _tell(code, post, TICKET, code.load_index(post, code.number(TICKET)) + 1, ASLEEP)
+        _ticket(code, code.pointer(code.load_index(table, w)), work, told, w + 1)
     _call(code, work, told, code.number(0))
     with code.loop(workers) as w:
         post = code.pointer(code.load_index(table, w))
         _wait(code, post, DONE, code.load_index(post, code.number(TICKET)) - 1, AWAITED, LEADER)
+
+
+def _ticket(code: Code, post: Value, work: Value, told: Value, number: Value) -> None:
+    for word, value in ((WORK, work), (TOLD, told), (NUMBER, number)):
+        code.builder.store(value.it, code.at_index(post, code.number(word)).it)
+    _tell(code, post, TICKET, code.load_index(post, code.number(TICKET)) + 1, ASLEEP)
 
 
 def _call(code: Code, work: Value, told: Value, number: Value) -> None:
@@ -215,3 +225,8 @@ def _serve() -> Callable[..., None]:
 @cache
 def _lead() -> Callable[..., None]:
     return make(lead, 32, "annn")
+
+
+@cache
+def _dismissal() -> Callable[..., None]:
+    return make(dismissal, 32, "a")

@@ -124,6 +124,7 @@ class Learner:
     def _tape(self) -> _Taped:
         """The step as so many threads divide it."""
         if self._taped is None or self._taped.threads != parts.count():
+            self._taped = None  # what it holds is room for the next
             with parts.single(), unchanged(self.changing()):
                 self._taped = _Taped(self._advance, self.batches, self._number, self.count)
         return self._taped

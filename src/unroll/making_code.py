@@ -16,6 +16,7 @@ from unroll import matrix_unit
 from unroll.machine_code import Code, Value, Write, vector_bytes, write_into
 
 FLUSH = 0x8040  # bits of an x86 processor's control word: tiny results, and tiny operands, are 0
+_kept: list[Any] = []  # code stays for good: threads that run it and tapes that will run it know only its address
 
 
 def make(write: Write, bits: int, arguments: str, narrow: bool = False, **settings: Any) -> Callable[..., None]:
@@ -47,11 +48,10 @@ def make(write: Write, bits: int, arguments: str, narrow: bool = False, **settin
     passes.getModulePassManager().run(parsed, passes)
     engine = binding.create_mcjit_compiler(parsed, _new_machine(features))
     engine.finalize_object()
-    call: Any = ctypes.CFUNCTYPE(None, *(kinds[letter][1] for letter in arguments))(
+    _kept.append(engine)
+    made: Callable[..., None] = ctypes.CFUNCTYPE(None, *(kinds[letter][1] for letter in arguments))(
         engine.get_function_address(write.__name__)
     )
-    call.engine = engine  # the code lives as long as it can be called
-    made: Callable[..., None] = call
     return made
 
 

@@ -6,6 +6,7 @@ is computed in a small step besides the large products. A tape keeps what comput
 code, with the tensors and addresses that they had. Replayed, each reads and writes the same memory again.
 
 So what is recorded may depend only on what stands in tensors that outlive it, never on a value that Python looked at.
+(`item` is refused. A list of values, or how many are not 0, is not seen: such must be the same in every step.)
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Team:
 
     def ready(self, calls: Calls, threads: int) -> Callable[[], None]:
         """What does that, as often as it is wanted."""
-        threads = min(threads, len(calls))
+        threads = max(1, min(threads, len(calls)))
         if threads == 1 or not crew.available():
             shares = [calls[thread::threads].tolist() for thread in range(threads)]
             return partial(parts.each, threads, lambda thread: self._some(shares[thread]))
