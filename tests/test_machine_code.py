@@ -133,13 +133,14 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
         K, N = count * panel, 3 * panel
         x, y, base = (
             random_tensor(*shape, seed=n).to(dtype)
-            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, N)))
+            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, products.spaced(N, panel // 2))))
         )
         out = base.clone()
         add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)
         terms = (each[:, :rows].flatten(0, 1).double() for each in (x, y))
-        expected = base + torch.einsum("rk,rn->kn", *terms).to(dtype)
-        expected[:, :panel] = base[:, :panel]  # not among the columns to do
+        expected = base.clone()
+        # The first panel is not among the columns to do.
+        expected[:, panel:N] += torch.einsum("rk,rn->kn", *terms).to(dtype)[:, panel:]
         assert torch.allclose(out, expected, rtol=0, atol=400 * EPSILON[dtype])
 
 

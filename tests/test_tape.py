@@ -91,16 +91,16 @@ def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypat
 
 
 def test_a_tape_computes_from_what_stands_there_now() -> None:
-    x, total = random_tensor(3, 4, seed=0), torch.zeros(4, dtype=torch.float64)
+    x, total = random_tensor(8, 4, seed=0), torch.zeros(4, dtype=torch.float64)
     tape = Tape()
     with tape:
-        y = torch.where(x > 0, x, x.new_zeros(3, 4)).t().contiguous()
-        shares = Shares(2, [(4, 3)], x.dtype)
+        y = torch.where(x > 0, x, x.new_zeros(8, 4)).t().contiguous()
+        shares = Shares(2, [(4, 8)], x.dtype)
         for (own,) in shares.of:
             own.copy_(y)
         (both,) = shares.totals()
         total += both.sum(1)
-    x.copy_(random_tensor(3, 4, seed=1))
+    x.copy_(random_tensor(8, 4, seed=1))
     tape.replay()
     assert torch.equal(y, x.clamp(min=0).t())
     assert torch.equal(both, 2 * y)

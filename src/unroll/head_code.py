@@ -11,7 +11,7 @@ from functools import cache
 from unroll.arithmetic import exp
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
-from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, left_side, product
+from unroll.products import BLOCK, Begin, Terms, add_transposed_product, clear, left_side, product, spaced
 
 # Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
 # cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
@@ -128,9 +128,9 @@ def backward(
     factors: Value,  # [N, D]: dropout's, where it `drops`
     d_x: Value,  # [BACK, D]: scratch
     d_h: Value,  # [N, H]
-    d_W: Value,  # [H, D]
+    d_W: Value,  # [H, D], rows spaced
     d_b: Value,
-    d_O: Value,  # [D, V]
+    d_O: Value,  # [D, V], rows spaced
     d_o: Value,
     room: Value,  # [BACK, V or D]
     first: Value,  # the rows to do
@@ -144,7 +144,8 @@ def backward(
 ) -> None:
     """Some rows back through all layers, a chunk at a time."""
     none = code.number(0)
-    for sums, elements in ((d_W, H * D), (d_b, D), (d_O, D * V), (d_o, V)):
+    D_apart, V_apart = (spaced(n, code.lanes) for n in (D, V))
+    for sums, elements in ((d_W, H * D_apart), (d_b, D), (d_O, D * V_apart), (d_o, V)):
         clear(code, sums, elements)
 
     def chunk(row: Value, R: Value) -> None:

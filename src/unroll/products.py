@@ -163,6 +163,12 @@ def rows_of_block(narrow: bool) -> int:
     return 2 * BLOCK if narrow else BLOCK
 
 
+def spaced(columns: Count, lanes: int) -> Count:
+    """How far apart the rows of a transposed product's result lie: at a power of two, as most sizes are, tiles would
+    drive each other, and their own terms, out of the cache."""
+    return columns + lanes
+
+
 class Terms(NamedTuple):
     """Which rows a transposed product adds up: so many neighbours, at so many steps that are so many rows apart."""
 
@@ -176,8 +182,8 @@ def add_transposed_product(
 ) -> None:
     """out[K, N] += x[R, K]ᵀ·y[R, N] for some of the columns; K is whole panels, terms are at most BLOCK.
 
-    Both are copied first, a few panels of x and then each of y, so that they lie as they are read: rows that are a
-    power of two apart would drive each other out of the cache.
+    The rows of out are `spaced`. Both sides are copied first, a few panels of x and then each of y, so that they lie as
+    they are read: rows that are a power of two apart would drive each other out of the cache.
     """
     if code.narrow and matrix_unit.available():
         _add_blocks(code, out, x, y, terms, K, N, first, columns)
@@ -185,6 +191,7 @@ def add_transposed_product(
     x_copied, y_copied = code.scratch((BLOCK + 1) * GROUP * code.lanes), code.scratch(BLOCK * code.panel)
     R = terms.steps * terms_of(terms.rows, code.narrow)
     apart = (R + 1) * code.lanes  # the vectors of x: not a power of two
+    rows_apart = spaced(N, code.lanes)
     height = min(ROWS, code.lanes)  # of a tile
     whole = K // code.lanes
     with code.loop((whole + (GROUP - 1)) // GROUP) as n:
@@ -194,13 +201,19 @@ def add_transposed_product(
             column = first + q * code.panel
             _copy(code, y_copied, code.lanes, code.panel, code.at(y, column), N, terms, code.number(VECTORS))
             with code.loop(vectors) as v:
+                # So do the next columns of y, some rows with each vector.
+                rows, before = ((n * terms.rows) // vectors for n in (v + 1, v))
+                with code.loop(terms.steps) as s, code.loop(rows - before) as r:
+                    ahead = code.at(y, (s * terms.apart + before + r) * N + column + code.panel)
+                    for part in range(VECTORS):
+                        code.fetch(code.at(ahead, part * code.lanes))
                 for row in range(0, code.lanes, height):
                     x_rows = Left(code.at(x_copied, apart * v + row), 1, code.lanes)
-                    place = code.at(out, (k + v * code.lanes + row) * N + column)
+                    place = code.at(out, (k + v * code.lanes + row) * rows_apart + column)
                     # The next tile's sums come nearer while this one's are added up.
                     for below, part in itertools.product(range(height, 2 * height), range(VECTORS)):
-                        code.fetch(code.at(place, N * below + part * code.lanes))
-                    _tile(code, height, place, N, Begin(place, N), x_rows, y_copied, R)
+                        code.fetch(code.at(place, rows_apart * below + part * code.lanes))
+                    _tile(code, height, place, rows_apart, Begin(place, rows_apart), x_rows, y_copied, R)
 
 
 def _add_blocks(
@@ -216,10 +229,10 @@ def _add_blocks(
     clear(code, code.at(x_paired, R * lanes), (filled - R) * lanes)
     clear(code, code.at(y_copied, R * code.panel), (filled - R) * code.panel)
 
-    def write(code: Code, out: Value, N: Value, x: Value, y: Value, R: Value) -> None:
-        matrix_unit.add_block(code, out, N, x, y, R)
+    def write(code: Code, out: Value, apart: Value, x: Value, y: Value, R: Value) -> None:
+        matrix_unit.add_block(code, out, apart, x, y, R)
 
-    whole = K // lanes
+    whole, rows_apart = K // lanes, spaced(N, lanes)
     with code.loop((whole + (GROUP - 1)) // GROUP) as n:
         k, vectors = n * (GROUP * lanes), (whole - n * GROUP).at_most_number(GROUP)
         with code.loop(vectors) as v:
@@ -231,8 +244,9 @@ def _add_blocks(
             column = first + q * code.panel
             _copy(code, y_copied, lanes, code.panel, code.at(y, column), N, terms, code.number(VECTORS))
             with code.loop(vectors // VECTORS) as v:
-                place = code.at(out, (k + v * code.panel) * N + column)
-                code.call("add_block", write, place, N, code.at(x_turned, v * code.panel * filled), y_copied, filled)
+                place = code.at(out, (k + v * code.panel) * rows_apart + column)
+                x_rows = code.at(x_turned, v * code.panel * filled)
+                code.call("add_block", write, place, rows_apart, x_rows, y_copied, filled)
 
 
 def _copy(

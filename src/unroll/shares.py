@@ -15,42 +15,49 @@ from torch import Tensor
 from unroll import parts, team
 from unroll.machine_code import Code, Value, Variable, vector_bytes
 from unroll.making_code import make
+from unroll.products import spaced
 from unroll.spare import take
 
 ALONE = 1 << 14  # elements that are not worth a second thread
 
 
 class Shares:
-    """Tensors of which each part adds up its own; in one piece of memory, [P, elements]."""
+    """Tensors of which each part adds up its own, [P, …]: whole vectors in rows that are `spaced`."""
 
     def __init__(self, P: int, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> None:
-        self._lanes = vector_bytes() // dtype.itemsize
-        sizes = [math.prod(shape) for shape in shapes]
-        vectors = -(-sum(sizes) // self._lanes)
-        self._memory_P = take((P, vectors * self._lanes), dtype)
-        rows = [row.split([*sizes, row.numel() - sum(sizes)]) for row in self._memory_P]
-        self.of = [[own.view(shape) for own, shape in zip(row, shapes, strict=False)] for row in rows]
+        lanes = vector_bytes() // dtype.itemsize
+        wider = [(*shape[:-1], spaced(shape[-1], lanes)) for shape in shapes]
+        self._memory_P = take((P, sum(map(math.prod, wider))), dtype)
+        pieces = [row.split([math.prod(shape) for shape in wider]) for row in self._memory_P]
+        self.of = [
+            [own.view(wide)[..., : shape[-1]] for own, wide, shape in zip(row, wider, shapes, strict=True)]
+            for row in pieces
+        ]
 
     def totals(self) -> list[Tensor]:
-        """The sums, in the place of the first part's."""
-        P, elements = self._memory_P.shape
-        own = parts.divided(elements // self._lanes, parts.count() if elements > ALONE else 1)
-        told = self._memory_P.data_ptr(), P, elements
-        if P > 1:
-            team.do(_add_for(8 * self._memory_P.element_size()), [(*told, x.start, x.stop - x.start) for x in own])
-        return self.of[0]
+        """The sums, with nothing between their rows."""
+        (P, apart), first = self._memory_P.shape, self.of[0]
+        found = [take(tuple(own.shape), own.dtype) for own in first]
+        threads, calls = parts.count() if apart > ALONE else 1, []
+        for total, own in zip(found, first, strict=True):
+            n = own.shape[-1]
+            rows = parts.divided(own.numel() // max(n, 1), threads)
+            calls += [(total.data_ptr(), own.data_ptr(), P, apart, r.start, r.stop - r.start, n) for r in rows]
+        team.do(_add_for(8 * self._memory_P.element_size()), calls)
+        return found
 
 
-def add(code: Code, memory: Value, P: Value, elements: Value, first: Value, vectors: Value) -> None:
-    """All shares to the first, in their order; so many vectors from the first on."""
-    with code.loop(vectors) as v:
-        place = (first + v) * code.lanes
-        total = Variable(code, code.load(code.at(memory, place)))
+def add(code: Code, out: Value, x: Value, P: Value, apart: Value, first: Value, rows: Value, n: Value) -> None:
+    """Some rows of all shares, in their order."""
+    with code.loop(rows) as r, code.loop(n // code.lanes) as v:
+        row, column = first + r, v * code.lanes
+        place = row * spaced(n, code.lanes) + column
+        total = Variable(code, code.load(code.at(x, place)))
         with code.loop(P - 1) as p:
-            total.set(total.get() + code.load(code.at(memory, (p + 1) * elements + place)))
-        code.store(total.get(), code.at(memory, place))
+            total.set(total.get() + code.load(code.at(x, (p + 1) * apart + place)))
+        code.store(total.get(), code.at(out, row * n + column))
 
 
 @cache
 def _add_for(bits: int) -> Callable[..., None]:
-    return make(add, bits, "annnn")
+    return make(add, bits, "aannnnn")

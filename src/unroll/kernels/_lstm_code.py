@@ -17,7 +17,7 @@ from unroll.arithmetic import quotients, sigmoid, tanh
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import grown
-from unroll.products import Begin, Terms, add_transposed_product, clear, left_side, product, rows_of_block
+from unroll.products import Begin, Terms, add_transposed_product, clear, left_side, product, rows_of_block, spaced
 
 GATES = (3, 0, 1, 2)  # the places of o, i, f and g
 PEEPHOLES = (2, 0, 1)  # the places of o, i and f
@@ -128,7 +128,7 @@ def backward(
     d_c: Value,  # the same
     W: Value,  # [M, G, H]: W_h transposed, packed
     w: Value,  # [M, 3, H]
-    d_w: Value,  # [3, H]
+    d_w: Value,  # [3, H], rows spaced, as those of the other gradients of weights
     h: Value,  # [M, T + 1, B, H]
     d_W: Value,  # [H, G]
     x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
@@ -158,7 +158,8 @@ def backward(
     G, wide = H * 4, code.wide()
     bound = wide.load_spread(clip)
     arriving = [(code.at(d, first * H), rows * H) for d in (d_h, d_c)]
-    added = [(d_w, H * 3)] + [(d_W, H * G), (d_W_x, K * G)] * weighs + [(d_b, G)] * (not looks)
+    H_apart, G_apart = (spaced(n, code.lanes) for n in (H, G))
+    added = [(d_w, H_apart * 3)] + [(d_W, H * G_apart), (d_W_x, K * G_apart)] * weighs + [(d_b, G)] * (not looks)
     for sums, elements in arriving + added:
         clear(code, sums, elements)
     with code.loop((T + together - 1) // together, backwards=True) as block:
@@ -181,7 +182,7 @@ def backward(
                     wide.load(code.at(c, row * H + j)),
                     seen,
                     [code.at(w, H * gate + j) for gate in PEEPHOLES],
-                    [code.at(d_w, H * gate + j) for gate in PEEPHOLES],
+                    [code.at(d_w, H_apart * gate + j) for gate in PEEPHOLES],
                     bound,
                     peepholes,
                 )
@@ -196,7 +197,7 @@ def backward(
         if weighs and looks:
             with code.loop(steps) as s, code.loop(rows) as r:
                 symbol = code.load_index(x, row + s * B + r)
-                _add(code, code.at(d_W_x, symbol * G), code.at(d_sums, (s * B + r) * G), G)
+                _add(code, code.at(d_W_x, symbol * G_apart), code.at(d_sums, (s * B + r) * G), G)
         elif weighs:
             _add_weights(code, d_W_x, code.at(x, row * K), d_sums, terms, K, G, code.number(0), G)
         if not looks:
@@ -261,7 +262,7 @@ def sums(code: Code, x: Value, out: Value, N: Value, G: Value) -> None:
 
 def weights(
     code: Code,
-    d_W: Value,  # [K, G]: is added to
+    d_W: Value,  # [K, G], rows spaced: is added to
     x: Value,  # [N, K]
     d_sums: Value,  # [N, G]
     N: Value,

@@ -210,12 +210,13 @@ def _weight_gradient(x_MNK: Tensor, d_sums_MNG: Tensor, narrow: bool) -> Tensor:
 
     M, N, G = d_sums_MNG.shape
     K = x_MNK.shape[2]
-    d_W, add = x_MNK.new_zeros(M, K, G), weights_for(8 * x_MNK.dtype.itemsize, narrow)
+    whole, add = Shares(1, [(M, K, G)], x_MNK.dtype), weights_for(8 * x_MNK.dtype.itemsize, narrow)
+    d_W = whole.of[0][0].zero_()
 
     runs = [[start(x, m) for x in (d_W, x_MNK, d_sums_MNG)] for m in range(M)]
     columns = _stretches(G, panel(x_MNK.dtype))
     team.do(add, [(*run, N, K, G, own.start, own.stop - own.start) for run in runs for own in columns])
-    return d_W
+    return whole.totals()[0]
 
 
 def _stretches(n: int, whole: int) -> list[slice]:
