@@ -3,7 +3,7 @@
 What a batch computes is needed until its way back has passed, and then no more: tens of megabytes. Given back to the
 system and asked for again, they cost a page fault for every 4 kB: a quarter of a small training step. So tensors are
 put into rooms that stay. A room is free again when the last tensor in it is gone, views included: each holds on to the
-object behind its room, and how many do, Python knows.
+object behind its room, and how many do, Python knows. (A tape holds those of the step that it replays: see `tape.py`.)
 """
 
 from __future__ import annotations
