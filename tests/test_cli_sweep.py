@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -15,10 +17,12 @@ from pathlib import Path
 import pytest
 from commands import unroll
 
+from unroll import table
 from unroll.cli.sweep_display import Board, shortened
 from unroll.launchers import Begun, Progressed, Scored
 from unroll.library import Library
-from unroll.sweep import Planned, describe, make_plan
+from unroll.sweep import Planned, describe, make_plan, results
+from unroll.sweep_folder import SweepFolder
 from unroll.synthetic import Markov
 from unroll.trainings import distinct
 
@@ -254,3 +258,17 @@ def test_names_are_shown_without_what_they_share() -> None:
     names = ["a-multi-loss-k1_5-k2_10-lstm1x8-seed0", "a-conditional-k1_5-k2_10-lstm1x8-seed1"]
     assert shortened(names) == ["multi-loss-seed0", "conditional-seed1"]
     assert shortened(["one"]) == ["one"]
+
+
+def test_two_texts_of_one_name_are_told_apart_and_each_has_its_best_run(tmp_path: Path) -> None:
+    for folder, letters in (("one", "ab"), ("two", "abcdefgh")):
+        (tmp_path / folder).mkdir()
+        drawn = random.Random(folder)
+        (tmp_path / folder / "text.txt").write_text("".join(drawn.choices(letters, k=600)))
+    texts = [tmp_path / folder / "text.txt" for folder in ("one", "two")]
+    told = unroll("sweep", *texts, "--seeds", 2, "--batches", 3, "--out", tmp_path / "sweep", *TINY)
+    assert told.code == 0, told.err
+    rows = results(SweepFolder(tmp_path / "sweep"))
+    names = {f"text ({hashlib.sha256(text.read_bytes()).hexdigest()[:8]})" for text in texts}
+    assert {row["corpus"] for row in rows} == names
+    assert set(table.best(rows)) == names

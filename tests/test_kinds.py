@@ -91,6 +91,10 @@ def test_midi_files_are_imported_trained_on_and_sampled_to_a_file_that_another_l
     options = ["--prompt", "C4 E4 G4", "--length", 80, "--seed", 2]
     drawn = json.loads(unroll("sample", run, *options, "--json").out)["samples"][0]["text"]
     assert unroll("sample", run, *options, "--out", tmp_path / "tune.mid", "--tempo", 120).code == 0
+    for where in ((), ("--out", tmp_path / "other.mid")):  # said before anything is drawn
+        told = unroll("sample", run, *options, *where, "--tempo", 0, "--temperature", -1)
+        assert told.code == 2
+        assert all(word in told.err for word in ("tempo must be between", "temperature must be"))
     expected = [int(note) for note in drawn.split()]
     assert midi.read_notes(tmp_path / "tune.mid") == expected
     score = symusic.Score(str(tmp_path / "tune.mid"))
@@ -135,6 +139,14 @@ def test_a_folder_is_read_in_order_with_the_chosen_files_and_bytes_alone(tree: P
     assert corpus.notes[0].startswith("4 text files read; 1 file skipped")
     facts = json.loads(unroll("data", "info", tree, "--ext", ".c", "--exclude", "test", "--ascii", "--json").out)
     assert (facts["tokens"], facts["sha256"]) == (corpus.tokens, corpus.sha256)
+
+
+def test_choosing_among_files_where_there_is_but_one_is_told_and_changes_nothing(tree: Path) -> None:
+    one = str(tree / "a.c")
+    plain, asked = Corpus.open(one), Corpus.open(one, ext=(".h",), exclude=("*",))
+    assert asked.sha256 == plain.sha256
+    told = [f"--ext and --exclude choose among a folder's files; {one} is one file, and is read."]
+    assert [note for note in asked.notes if note not in plain.notes] == told
 
 
 def test_how_a_folder_was_read_is_remembered_with_the_run(tree: Path, tmp_path: Path) -> None:

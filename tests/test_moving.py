@@ -26,12 +26,17 @@ def without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def recorded(folder: Path, **changes: Any) -> Path:
-    """A run that was interrupted before its first checkpoint, as another machine would have recorded it."""
-    run = tiny_run(folder)
+def begun(run: Path) -> None:
+    """A run as it is before its first batch."""
     for path in run.iterdir():
         if path.name not in ("run.toml", "vocabulary.json"):
             path.unlink()
+
+
+def recorded(folder: Path, **changes: Any) -> Path:
+    """A run that was interrupted before its first checkpoint, as another machine would have recorded it."""
+    run = tiny_run(folder)
+    begun(run)
     held = RunFolder(run)
     held.experiment = replace(held.experiment, **changes)
     return run
@@ -134,6 +139,26 @@ def test_what_a_run_computes_with_is_also_told_where_it_was_changed_by_hand(tmp_
         assert notes == [f"{change}: the run goes on, but not bit for bit as it would have." for change in told]
 
 
+def test_another_processor_is_told_since_last_bits_differ(tmp_path: Path) -> None:
+    run, here = RunFolder(recorded(tmp_path)), devices.describe(CPU)
+    goes_on = "the run goes on, but not bit for bit as it would have."
+    for was, told in (
+        (here, []),
+        (here.split(",")[0], []),  # all that older versions say
+        ("abacus", [f"processor was abacus, is {here}: {goes_on}"]),
+    ):
+        run.status = {"state": "interrupted", "batch": 0, "device": was}
+        assert readiness.resume(run.path)[2] == told
+
+
+def test_a_run_that_leaves_its_gpu_is_not_told_twice(tmp_path: Path, without_cuda: None) -> None:
+    run = RunFolder(recorded(tmp_path, device="cuda", kernel="host"))
+    run.status = {"state": "interrupted", "batch": 0, "device": "NVIDIA H200"}
+    (note,) = readiness.resume(run.path)[2]
+    assert "device was cuda, is cpu" in note
+    assert "processor" not in note
+
+
 @pytest.mark.parametrize("option", [("--threads", 999_999), ("--device", "cuda:99"), ("--kernel", "fused")])
 def test_what_this_machine_lacks_is_said_before_a_sweep_has_a_folder(
     tmp_path: Path, without_cuda: None, option: tuple[str, object]
@@ -174,6 +199,16 @@ def test_a_sweep_planned_on_another_machine_goes_on_with_what_there_is(tmp_path:
     notes = [r.message for r in drive(tmp_path, None) if isinstance(r, Noted) and "the runs go on" in r.message]
     assert len(notes) == 1, "said once for all runs"
     assert all(f"{name} was" in notes[0] for name in ("device", "kernel", "threads"))
+    assert {row["state"] for row in results(SweepFolder(tmp_path))} == {"finished"}
+
+
+def test_a_sweep_whose_runs_began_on_another_processor_says_so(tmp_path: Path) -> None:
+    drive(tmp_path, small(seed=[0, 1]))
+    for run in (tmp_path / "runs").iterdir():
+        begun(run)
+        RunFolder(run).status = {"state": "interrupted", "batch": 0, "device": "abacus"}
+    notes = [r.message for r in drive(tmp_path, None) if isinstance(r, Noted) and "the runs go on" in r.message]
+    assert [note.split(":")[0] for note in notes] == [f"processor was abacus, is {devices.describe(CPU)}"]
     assert {row["state"] for row in results(SweepFolder(tmp_path))} == {"finished"}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import replace
+from functools import cache
 
 import torch
 
-from unroll import cells, kernels, precisions
+from unroll import cells, kernels, machine_code, precisions
 from unroll.errors import ConfigurationError
 from unroll.experiment import Experiment
 from unroll.initialisation import parameter_shapes
@@ -87,8 +88,18 @@ def require_threads(threads: int) -> None:
 
 
 def describe(device: torch.device) -> str:
-    """The processor in words, for the record."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+    """The processor in words, for the record: on another one a run has other last bits."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU, {_host()}"
+
+
+@cache
+def _host() -> str:
+    """This machine's kind of processor, as a compiler calls it; without one, as torch does."""
+    if not machine_code.available():
+        return torch.backends.cpu.get_cpu_capability()
+    from llvmlite import binding
+
+    return str(binding.get_host_cpu_name())
 
 
 def wait(device: torch.device) -> None:

@@ -90,13 +90,19 @@ def _play(track: Any, pieces: list[list[list[int]]], step: int, mido: Any) -> No
         now = tick
 
 
-def _refuse(pieces: Sequence[Sequence[int]], groups: list[list[list[int]]], tempo: float, note_length: float) -> None:
-    """Everything that is wrong with a request to write, at once."""
+def out_of_range(tempo: float, note_length: float) -> list[str]:
+    """What is wrong with these, in words."""
     problems = []
     for name, value, (low, high) in (("tempo", tempo, TEMPOS), ("note_length", note_length, NOTE_LENGTHS)):
         if not (math.isfinite(value) and low <= value <= high):
             unit = "beats a minute" if name == "tempo" else "beats"
             problems.append(f"{name} must be between {low:g} and {high:g} {unit}. Got {value}.")
+    return problems
+
+
+def _refuse(pieces: Sequence[Sequence[int]], groups: list[list[list[int]]], tempo: float, note_length: float) -> None:
+    """Everything that is wrong with a request to write, at once."""
+    problems = out_of_range(tempo, note_length)
     if not groups:
         problems.append("There are no notes to write.")
     wrong = sorted({note for piece in pieces for note in piece if not 0 <= note <= 127})

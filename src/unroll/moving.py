@@ -30,11 +30,16 @@ def here(
     changed = replace(changed, kernel=_kernel(changed, moved=where.split(":")[0] != run.device.split(":")[0]))
     last = {name: value for name, value in (status or {}).items() if name in ("kernel", "threads")}
     before = {name: getattr(run, name) for name in ("device", "kernel", "threads")} | last
-    return changed, [
+    changes = [
         f"{name} was {was}, is {now}"
         for name, was in before.items()
         if (now := getattr(changed, name)) != was and now not in (None, "auto")
     ]
+    was, now = str((status or {}).get("device", "")), devices.describe(devices.find(where))
+    # Older runs say less of a processor than is known here. Another kind of device is another processor anyway.
+    if not now.startswith(was) and where.split(":")[0] == run.device.split(":")[0]:
+        changes.append(f"processor was {was}, is {now}")
+    return changed, changes
 
 
 def _device(name: str, asked: bool) -> str:

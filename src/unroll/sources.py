@@ -100,7 +100,9 @@ def _at(source: str, path: Path, choice: Choice) -> Source:
             note += f" Music is left out: `unroll data midi {path} --out notes.txt` makes it a corpus of its own."
         return replace(_files(where, path.resolve().name, chosen, choice, single=False), notes=(note,))
     if path.is_file():
-        return _files(where, path.stem, [path], choice, single=True)
+        passed_over = [f"--{name}" for name in ("ext", "exclude") if getattr(choice, name)]
+        notes = (f"{' and '.join(passed_over)} choose among a folder's files; {source} is one file, and is read.",)
+        return replace(_files(where, path.stem, [path], choice, single=True), notes=notes if passed_over else ())
     if path.exists():
         raise CorpusError(
             f"{source} is neither a file nor a folder, and a corpus is read twice. Save it to a file first."

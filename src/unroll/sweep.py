@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from unroll import devices, launchers, memory, moving, precisions, readiness, table
 from unroll import plan as plans
@@ -210,6 +211,14 @@ def _end(folder: SweepFolder, name: str) -> str | None:
     return str(run.status["state"])
 
 
+def _last(folder: SweepFolder, name: str) -> Mapping[str, Any]:
+    """What a run computed with last, if it has begun."""
+    try:
+        return folder.run(name).status
+    except RunError:
+        return {}  # what is wrong with it is said where it is trained
+
+
 def _launched(
     folder: SweepFolder,
     fleets: Sequence[Fleet],
@@ -227,7 +236,7 @@ def _launched(
         ]
         outs = tuple(str(folder.run(name).path) for name in own.runs)
         try:
-            moved = [moving.here(run) for run in planned]
+            moved = [moving.here(run, status=_last(folder, n)) for run, n in zip(planned, own.runs, strict=True)]
         except RunError as error:
             unended = tuple(name for name in own.runs if _end(folder, name) is None)
             yield Failed(own.name, unended, " ".join(error.problems))

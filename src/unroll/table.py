@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from unroll.errors import UnrollError
@@ -30,14 +30,24 @@ Row = dict[str, Any]
 def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failures: Mapping[str, str]) -> list[Row]:
     """The table, sorted."""
     found: dict[tuple[str, str, str], Row] = {}
+    trainings = tuple(trainings)
+    corpus = told_apart((e.title, e.sha256) for training in trainings for e in training.asked)
     for training in trainings:
         for asked in training.asked:
-            row = _described(training.name, asked) | _results(
+            row = _described(training.name, asked, corpus(asked.title, asked.sha256)) | _results(
                 folders[training.name], asked.scheme.sample, failures.get(training.name)
             )
             # Requests that differ in what does nothing (a GRU's peepholes) are one run, under the first one's name.
             found.setdefault((row["run"], row["sample"], row["corpus"]), row)
     return sorted(found.values(), key=_order)
+
+
+def told_apart(texts: Iterable[tuple[str, str]]) -> Callable[[str, str], str]:
+    """What to call a text, given its title and its hash: two of one title are told apart by their hashes."""
+    hashes: dict[str, set[str]] = {}
+    for title, sha256 in texts:
+        hashes.setdefault(title, set()).add(sha256)
+    return lambda title, sha256: f"{title} ({sha256[:8]})" if len(hashes[title]) > 1 else title
 
 
 def _order(row: Row) -> tuple[Any, ...]:
@@ -46,9 +56,9 @@ def _order(row: Row) -> tuple[Any, ...]:
     return row["corpus"], *scheme, row["k2"], row["k1"], row["layers"], row["hidden"], natural(row["run"])
 
 
-def _described(name: str, asked: Experiment) -> Row:
+def _described(name: str, asked: Experiment, corpus: str) -> Row:
     s = asked.scheme
-    words = {"run": name, "corpus": asked.title, "scheme": s.number, "training": s.training, "sample": s.sample}
+    words = {"run": name, "corpus": corpus, "scheme": s.number, "training": s.training, "sample": s.sample}
     return words | {"k1": s.k1, "k2": s.k2} | {setting: getattr(asked, setting) for setting in SETTINGS}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import unroll
 from fetch_cases import CONTENT, OTHER, SHIPPED, SMALL, get, names, refused
 from file_server import FileServer
 
@@ -190,3 +191,11 @@ def test_unroll_data_comes_before_a_cached_reconstruction_and_after_the_papers_o
     own = get(server)
     assert own.path == cached.path
     assert own == installed("english")
+
+
+def test_a_reconstruction_that_takes_anothers_place_says_whose(folder: Path, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(f"the {name} text\n" * 50)
+    said = [unroll("data", "fetch", "english", "--from", tmp_path / name).out for name in ("first", "first", "second")]
+    assert ["takes the place" in words for words in said] == [False, False, True]
+    assert f"It takes the place of what came from {tmp_path / 'first'}." in said[2]

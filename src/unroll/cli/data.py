@@ -124,7 +124,7 @@ def fetch(
     """
     from unroll import fetching
 
-    bar = Bar(name)
+    before, bar = fetching.installed(name), Bar(name)
     try:
         found = fetching.fetch(name, from_file=from_, progress=bar)
     finally:
@@ -134,6 +134,8 @@ def fetch(
         return
     what = "the paper's file" if found.paper else "a reconstruction: every result will say so"
     typer.echo(f"{found.name}: {found.path} ({what}).")
+    if before and before != found and before.path == found.path:
+        typer.echo(f"It takes the place of what came from {before.origin}.")
 
 
 @app.command()

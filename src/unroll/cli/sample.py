@@ -53,12 +53,14 @@ def sample(
     Windowed: every token from the k2 before it, as robust as it gets. Progressive: the state runs on; faster.
     Controls apply in the order temperature, top-k, top-p, min-p. In --stop, \\n is a line's end and \\t a tab.
     """
+    from unroll import midi_out
     from unroll.cli import side_by_side as columns
     from unroll.controls import Settings
     from unroll.sampling import answer, requested
     from unroll.trained import load
 
     problems = _problems(prompt, prompt_file, out, n, side_by_side, sample, beams)
+    problems += midi_out.out_of_range(tempo, note_length)
     loaded = load(run, device)
     if out and _is_music(out) and loaded.vocabulary.kind != "notes":
         problems.append(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")

@@ -11,6 +11,7 @@ from unroll.paper.figures import CORPORA
 from unroll.paper.records import CARRIED, Curve, Record
 from unroll.report.curves import Curves
 from unroll.report.panels import Label, Labelled, Layout, figure
+from unroll.table import told_apart
 
 CLIPPED = 80.0  # where the paper ends the perplexity axis of its figure k2
 
@@ -208,13 +209,5 @@ def _combined(labels: Sequence[Labelled]) -> Callable[[Curve], Label]:
 
 def _distinct_corpora(curves: Sequence[Curve]) -> Callable[[Curve], Label]:
     """By title and content: two texts of one name are told apart by their hashes."""
-    hashes: dict[str, set[str]] = {}
-    for curve in curves:
-        hashes.setdefault(curve.title, set()).add(curve.sha256)
-
-    def label(curve: Curve) -> Label:
-        several = len(hashes[curve.title]) > 1
-        words = f"{curve.title} ({curve.sha256[:8]})" if several else curve.title
-        return (_corpus(curve)[0], curve.sha256), words
-
-    return label
+    words = told_apart((curve.title, curve.sha256) for curve in curves)
+    return lambda curve: ((_corpus(curve)[0], curve.sha256), words(curve.title, curve.sha256))
