@@ -20,7 +20,7 @@ from unroll import crew
 from unroll.learner import Learner
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
-from unroll.team import Team
+from unroll.team import ready
 
 ROWS = 40
 
@@ -45,7 +45,7 @@ def whose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def check_done(threads: int, calls: int) -> None:
     found = np.zeros((calls, 8))
     table = np.array([(row.ctypes.data, n + 1) for n, row in enumerate(found)], np.int64).reshape(calls, 2)
-    Team(adding()).do(table, threads)
+    ready(adding(), table, threads)()
     assert found[:, 0].tolist() == list(range(1, calls + 1))
 
 
@@ -66,7 +66,7 @@ def test_calls_of_one_thread_are_made_in_their_order() -> None:
 
     found = np.zeros((2, 8))
     table = np.array([(found[n % 2].ctypes.data, n) for n in range(10)], np.int64)
-    Team(make(step, 64, "an")).do(table, 2)
+    ready(make(step, 64, "an"), table, 2)()
     for thread in range(2):
         expected = 0
         for n in range(thread, 10, 2):
@@ -107,7 +107,8 @@ def check_nothing_lost() -> None:
     for n in range(1, 600):
         shares = [1, (n * 37) % 4000, (n * 101) % 9000]
         before = found[:, 0].copy()
-        Team(adding()).do(np.array([(row.ctypes.data, k) for row, k in zip(found, shares, strict=True)], np.int64), 3)
+        calls = np.array([(row.ctypes.data, k) for row, k in zip(found, shares, strict=True)], np.int64)
+        ready(adding(), calls, 3)()
         assert (found[:, 0] - before).tolist() == shares
         time.sleep((n % 40) * 2e-5)
 

@@ -20,27 +20,21 @@ from unroll.making_code import make
 Calls = NDArray[np.int64]  # [calls, arguments]
 
 
-class Team:
-    """Threads that call one function, which `making_code.make` made of addresses and whole numbers."""
+def ready(function: Callable[..., None], calls: Calls, threads: int) -> Callable[[], None]:
+    """What makes every call, call n by thread n % threads, in their order: as often as it is wanted.
 
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
+    The function is one that `making_code.make` made of addresses and whole numbers.
+    """
+    threads = max(1, min(threads, len(calls)))
+    if threads > 1 and crew.available():
+        return _Shared(function, calls, threads)
+    shares = [calls[thread::threads].tolist() for thread in range(threads)]
 
-    def do(self, calls: Calls, threads: int) -> None:
-        """Every call, call n by thread n % threads, in their order."""
-        self.ready(calls, threads)()
+    def some(thread: int) -> None:
+        for call in shares[thread]:
+            function(*call)
 
-    def ready(self, calls: Calls, threads: int) -> Callable[[], None]:
-        """What does that, as often as it is wanted."""
-        threads = max(1, min(threads, len(calls)))
-        if threads == 1 or not crew.available():
-            shares = [calls[thread::threads].tolist() for thread in range(threads)]
-            return partial(parts.each, threads, lambda thread: self._some(shares[thread]))
-        return _Shared(self._function, calls, threads)
-
-    def _some(self, calls: list[list[int]]) -> None:
-        for call in calls:
-            self._function(*call)
+    return partial(parts.each, threads, some)
 
 
 class _Shared:
@@ -60,7 +54,7 @@ class _Shared:
 
 def do(function: Callable[..., None], calls: Sequence[Sequence[int]]) -> None:
     """Every call of a function, all threads sharing them: now, and whenever a tape that records is replayed."""
-    again = Team(function).ready(np.array(calls, np.int64), parts.count())
+    again = ready(function, np.array(calls, np.int64), parts.count())
     again()
     tape.done(again)
 

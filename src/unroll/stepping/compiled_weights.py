@@ -15,14 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import parts
+from unroll import parts, team
 from unroll.head import LEAK
 from unroll.kernels import Layer
 from unroll.model import Model
 from unroll.panels import grown, packed, padded
 from unroll.stepping import Array
 from unroll.stepping.one_row import OneRow
-from unroll.team import Calls, Team
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
@@ -102,17 +101,18 @@ class Shared:
     """A function of rows, which threads divide where they are enough; call(first, rows) gives its arguments."""
 
     def __init__(self, function: Callable[..., None], call: Callable[[int, int], tuple[int, ...]]) -> None:
-        self._team, self._call = Team(function), call
+        self._function, self._call = function, call
         self._planned: tuple[int, int] | None = None  # the rows and threads that calls are there for
-        self._calls: Calls
+        self._ready: Callable[[], None]
 
     def do(self, rows: int) -> None:
         """For so many rows."""
         threads = max(1, min(parts.count(), rows // FEW))
         if (rows, threads) != self._planned:
             own = [self._call(s.start, s.stop - s.start) for s in parts.divided(rows, threads)]
-            self._calls, self._planned = np.array(own, np.int64), (rows, threads)
-        self._team.do(self._calls, threads)
+            self._ready = team.ready(self._function, np.array(own, np.int64), threads)
+            self._planned = rows, threads
+        self._ready()
 
 
 class Scratch:

@@ -9,15 +9,14 @@ Shapes: B rows, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from unroll import parts
+from unroll import parts, team
 from unroll.stepping import Array, Ids
 from unroll.stepping.compiled_weights import FEW, Head, Scratch, Weights
 from unroll.stepping.taking import taken
-from unroll.team import Calls, Team
 
 TOGETHER = 4  # windows; fewer would take a product as long
 
@@ -69,11 +68,10 @@ class Rolling:
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         self._weights, self._k2 = weights, k2
         self._head = Head(weights, capacity)
-        self._teams = [Team(layer.step) for layer in weights.layers]
         self._scratch: list[Scratch] = []  # one a thread
         self._rows: list[_Windows] = []
         self._planned: tuple[int, ...] = ()  # threads, and the windows of each row, that calls are there for
-        self._calls: list[Calls] = []  # of each layer
+        self._ready: list[Callable[[], None]] = []  # what makes those of each layer
 
     def begin(self, rows: int) -> None:
         """So many rows, none of which has read anything."""
@@ -91,8 +89,8 @@ class Rolling:
         begun = [row.begin(token) for row, token in zip(self._rows, ids_B, strict=True)]
         if (threads, *begun) != self._planned:
             self._plan(threads, begun)
-        for team, calls in zip(self._teams, self._calls, strict=True):
-            team.do(calls, threads)
+        for layer in self._ready:
+            layer()
         for h, row in zip(self._head.h.numpy(), self._rows, strict=False):
             h[:] = row.oldest_h
 
@@ -101,7 +99,10 @@ class Rolling:
         self._scratch += [Scratch(self._weights, self._k2) for _ in range(threads - len(self._scratch))]
         shares = [(row, share) for row, n in zip(self._rows, begun, strict=True) for share in _shares(n, threads)]
         calls = [row.calls(share, self._scratch[n % threads]) for n, (row, share) in enumerate(shares)]
-        self._calls = [np.array(of_layer, np.int64) for of_layer in zip(*calls, strict=True)]
+        self._ready = [
+            team.ready(layer.step, np.array(own, np.int64), threads)
+            for layer, own in zip(self._weights.layers, zip(*calls, strict=True), strict=True)
+        ]
         self._planned = threads, *begun
 
     def logits(self) -> Array:

@@ -13,13 +13,12 @@ from functools import cache
 import numpy as np
 from torch import Tensor
 
-from unroll import parts
+from unroll import parts, team
 from unroll.head import LEAK
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
 from unroll.panels import panel, start
 from unroll.products import Begin, product
-from unroll.team import Calls, Team
 
 
 def through(
@@ -54,18 +53,18 @@ class OneRow:
     def __init__(self, h: Tensor, head: Sequence[Tensor], dense: Tensor, out: Tensor) -> None:
         W, b, O, o = head
         bits, wide, (_, H, _), (_, D, _) = 8 * h.element_size(), panel(h.dtype), W.shape, O.shape
-        self._dense, self._out = Team(through_for(bits, True)), through_for(bits, False)
+        self._dense, self._out = through_for(bits, True), through_for(bits, False)
         # A panel of W gives a panel of the activations.
         self._panels, (self._H, self._wide) = (dense[0].view(-1, wide), W, b.view(-1, wide)), (H, wide)
         self._h, self._last = h.data_ptr(), (*(x.data_ptr() for x in (out, dense, O, o)), D, len(o))
-        self._calls: dict[int, Calls] = {}
+        self._ready: dict[int, Callable[[], None]] = {}  # by the number of threads
 
     def logits(self, threads: int) -> None:
         """By so many threads."""
-        if threads not in self._calls:
-            shares = parts.divided(len(self._panels[0]), threads)
-            self._calls[threads] = np.array([self._call(own) for own in shares], np.int64)
-        self._dense.do(self._calls[threads], threads)
+        if threads not in self._ready:
+            calls = [self._call(own) for own in parts.divided(len(self._panels[0]), threads)]
+            self._ready[threads] = team.ready(self._dense, np.array(calls, np.int64), threads)
+        self._ready[threads]()
         self._out(*self._last)
 
     def _call(self, own: slice) -> tuple[int, ...]:
