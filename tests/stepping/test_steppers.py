@@ -127,3 +127,16 @@ def test_a_cell_that_has_no_steps_of_its_own_is_sampled_through_its_forward() ->
     stepper.begin(2)
     stepper.read(np.array([1, 2]))
     assert stepper.logits().shape == (2, V)
+
+
+@pytest.mark.parametrize(("processor", "taken"), [("znver4", True), ("emeraldrapids", False)])
+def test_a_model_of_six_megabytes_is_one_cores_where_it_reads_its_cache_fast(
+    processor: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llvmlite import binding
+
+    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: processor)
+    monkeypatch.setattr(compiled, "_most", compiled._most.__wrapped__)
+    model = random_model([tiny(hidden=512, dense=1024, precision="float32")], [V])
+    assert compiled.supports(model, "progressive") is taken
+    assert compiled.supports(model, "windowed")
