@@ -31,7 +31,8 @@ def network(
     for layer in range(layers):
         inputs, G = H if layer else V, cell.GATES * H
         shapes = {"W_x": (inputs, G), "W_h": (H, G), "b": (G,), **cell.extra_shapes(H)}
-        scales = {"W_x": inputs**-0.5 if layer else 0.5, "W_h": H**-0.5}
+        # Without gates larger weights would be chaos, in which every rounding grows from step to step.
+        scales = {"W_x": inputs**-0.5 if layer else 0.5, "W_h": H**-0.5 * (0.5 if cell.GATES == 1 else 1.0)}
         own = {
             name: (torch.randn(M, *shape, generator=draw) * scales.get(name, 0.1)).double().to(device)
             for name, shape in shapes.items()

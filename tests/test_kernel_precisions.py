@@ -5,31 +5,31 @@ from __future__ import annotations
 import pytest
 import torch
 import unit_in_vectors
-from helpers import CPU, random_ids, random_tensor, torch_threads
+from helpers import CPU, every_cell, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
 from unroll import cells, compiled_head, head, head_code, kernels, matrix_unit, narrow, panels
 from unroll.compiled_dropout import Dropout
-from unroll.kernels import _lstm_code
-
-every_lstm = pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
+from unroll.kernels import _time_code
 
 
 @pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@every_lstm
-def test_every_kernel_equals_the_reference(peepholes: str, layers: int, clipping: bool) -> None:
+@every_cell
+def test_every_kernel_equals_the_reference(cell: str, peepholes: str, layers: int, clipping: bool) -> None:
     B, H = 17, 48
     for T, M, V in ((1, 1, 7), (1, 5, 33), (7, 5, 85), (100, 1, 7)):
-        net = network(cells.load("lstm", peepholes), layers, M, H, V, UNCLIPPED, CPU)
+        net = network(cells.load(cell, peepholes), layers, M, H, V, UNCLIPPED, CPU)
         net, truth = biting(net, T, B, V) if clipping else (net, None)
-        able = {("compiled", "bfloat16"), ("compiled", "float32"), ("host", "float32"), ("stacked", "float32")}
+        able = {("compiled", "bfloat16"), ("compiled", "float32"), ("stacked", "float32")}
+        able |= {("host", "float32")} if cell == "lstm" else set()
         assert able <= check(net, T, B, V, truth)
 
 
+@pytest.mark.parametrize(("cell", "peepholes"), [("lstm", "paper"), ("gru", "off"), ("rnn", "off")])
 @pytest.mark.parametrize(("H", "B"), [(128, 64), (100, 65), (40, 1), (33, 400)])
-def test_every_division_of_the_work_equals_the_reference(H: int, B: int) -> None:
-    net = network(cells.load("lstm", "paper"), 2, 2, H, 33, UNCLIPPED, CPU)
+def test_every_division_of_the_work_equals_the_reference(H: int, B: int, cell: str, peepholes: str) -> None:
+    net = network(cells.load(cell, peepholes), 2, 2, H, 33, UNCLIPPED, CPU)
     for threads in (1, 2, 3):
         with torch_threads(threads):
             assert ("compiled", "bfloat16") in check(net, 9, B, 33)
@@ -63,8 +63,9 @@ def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors
 def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     unit_in_vectors.play(monkeypatch)
     made_anew(monkeypatch)
-    for peepholes, B in (("paper", 5), ("lasagne", 32), ("off", 70)):
-        net = network(cells.load("lstm", peepholes), 2, 2, 40, 33, UNCLIPPED, CPU)
+    variants = (("lstm", "paper"), ("lstm", "lasagne"), ("lstm", "off"), ("gru", "off"), ("rnn", "off"))
+    for (cell, peepholes), B in zip(variants, (5, 32, 70, 70, 5), strict=True):
+        net = network(cells.load(cell, peepholes), 2, 2, 40, 33, UNCLIPPED, CPU)
         assert ("compiled", "bfloat16") in check(net, 9, B, 33)
     by_the_unit = head_outcome()
     monkeypatch.setattr(matrix_unit, "available", lambda: False)
@@ -74,7 +75,7 @@ def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.M
 
 def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """No code is kept, neither from before nor for later."""
-    kept = {_lstm_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
+    kept = {_time_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
     for module, names in (kept | {panels: ("_pack_for",)}).items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)

@@ -83,7 +83,7 @@ def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_
 @both
 def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.dtype) -> None:
     def product(code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value) -> None:
-        products.product(code, out, x, W, rows, K, N, products.Begin(out, N))
+        products.product(code, out, products.Left(x, K), W, rows, K, N, products.Begin(out, N))
 
     multiply = making_code.make(product, 8 * dtype.itemsize, "aaannn")
     N = 3 * panels.panel(dtype)

@@ -86,6 +86,7 @@ def test_where_no_kernel_knows_the_cell_in_its_precision_that_is_said_without_su
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(precisions, "why_not", lambda name, device: None)
+    monkeypatch.setattr(machine_code, "available", lambda: False)
     with pytest.raises(
         RunError, match=r"no kernel computes its rnn in bfloat16\. compiled: .*Resume it where it began"
     ) as caught:

@@ -52,38 +52,40 @@ class Begin(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The left side of a product: where it begins, and how far a row's terms and the rows are apart."""
+    """The left side of a product: where it begins, and how far the rows and a row's terms are apart."""
 
     address: Value
     rows_apart: Value | int
-    terms_apart: int
+    terms_apart: int = 1
 
 
 def product(
     code: Code,
     out: Value,
-    x: Value,
+    x: Left,  # a `left_side`
     W: Value,
     rows: Value,
     K: Value,
     N: Value,
     begin: Begin | None = None,
+    apart: Value | None = None,
 ) -> None:
-    """out[R, N] = begin + x[R, K]·W, W packed; rows follow each other directly in both. Sums begin at 0 by default.
-
-    x is a `left_side`.
+    """out[R, N] = begin + x[R, K]·W, W packed; the rows of out lie so far apart. By default they follow each other, and
+    sums begin at 0.
     """
+    apart = apart or N
     if code.narrow:
         K = K // 2
         if matrix_unit.available():
-            _by_blocks(code, out, x, W, rows, K, N, begin)
+            _by_blocks(code, out, x.address, W, rows, K, N, begin, apart)
             return
 
     def some(panels: int, count: int, q: Value, first: Value, fetch: Value | None = None) -> None:
         column = q * code.panel
         own = begin and begin._replace(address=code.at(begin.address, column)).from_row(code, first)
-        out_rows, x_rows = code.at(out, first * N + column), Left(code.at(x, first * K), K, 1)
-        _tile(code, count, out_rows, N, own, x_rows, code.at(W, column * K), K, fetch, panels)
+        out_rows = code.at(out, first * apart + column)
+        x_rows = x._replace(address=code.at(x.address, first * x.rows_apart))
+        _tile(code, count, out_rows, apart, own, x_rows, code.at(W, column * K), K, fetch, panels)
 
     def several(panels: int, tall: int, q: Value, talls: Value) -> None:
         """A few panels: so many tall tiles, and the rest of the rows by fours and ones."""
@@ -110,39 +112,46 @@ def product(
 
 
 def _by_blocks(
-    code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None
+    code: Code, out: Value, x: Value, W: Value, rows: Value, K: Value, N: Value, begin: Begin | None, apart: Value
 ) -> None:
     """The same by the matrix unit."""
 
-    def write(code: Code, out: Value, N: Value, x: Value, W: Value, K: Value, rows: Value, *begun: Value) -> None:
-        matrix_unit.block(code, out, N, x, W, K, rows, (begun[0], begun[1]) if begun else None)
+    def write(code: Code, out: Value, apart: Value, x: Value, W: Value, K: Value, rows: Value, *begun: Value) -> None:
+        matrix_unit.block(code, out, apart, x, W, K, rows, (begun[0], begun[1]) if begun else None)
 
     if begin and begin.ids is not None:
         # Rows from here and there, brought together first: what was stored a moment ago is slow to come into a tile.
         with code.loop(rows) as r:
             row = begin.at(code, r)
             with code.loop(N // code.lanes) as v:
-                code.store(code.load(code.at(row, v * code.lanes)), code.at(out, r * N + v * code.lanes))
-        begin = Begin(out, N)
+                code.store(code.load(code.at(row, v * code.lanes)), code.at(out, r * apart + v * code.lanes))
+        begin = Begin(out, apart)
     with code.loop(N // code.panel) as q, code.loop((rows + (matrix_unit.ROWS - 1)) // matrix_unit.ROWS) as n:
         column, first = q * code.panel, n * matrix_unit.ROWS
         count = (rows - first).at_most_number(matrix_unit.ROWS)
         own = begin and begin._replace(address=code.at(begin.address, column)).from_row(code, first)
         begun = [own.address, own.apart] if own else []
-        places = (code.at(out, first * N + column), N, code.at(x, first * K), code.at(W, column * K))
+        places = (code.at(out, first * apart + column), apart, code.at(x, first * K), code.at(W, column * K))
         code.call(f"block_{len(begun)}", write, *places, K, count, *begun)
 
 
-def left_side(code: Code, x: Value, rows: Value, K: Value, room: Value) -> Value:
-    """Rows as products read them: as they are, or of narrow code in half the bits, for which there must be room."""
+def columns_of(code: Code, W: Value, first: Value, K: Value) -> Value:
+    """Where packed columns begin, from the first of a panel on."""
+    return code.at(W, first * (K // 2 if code.narrow else K))
+
+
+def left_side(code: Code, x: Value, rows: Value, K: Value, room: Value, apart: Value | None = None) -> Left:
+    """Rows as products read them: as they are, or of narrow code in half the bits, for which there must be room. They
+    follow each other, or lie so far apart."""
+    apart = apart or K
     if not code.narrow:
-        return x
+        return Left(x, apart)
     with code.loop(rows) as r, code.loop(K // code.panel) as n:
-        source, k = code.at(x, r * K + n * code.panel), n * code.lanes
+        source, k = code.at(x, r * apart + n * code.panel), n * code.lanes
         words = narrow.in_order(code, code.load(source), code.load(code.at(source, code.lanes)))
         goal = matrix_unit.place(r, k, K // 2) if matrix_unit.available() else r * (K // 2) + k
         code.store(words, code.at(room, goal))
-    return room
+    return Left(room, K // 2)
 
 
 def room_for(rows: int, K: int, narrow: bool) -> int:

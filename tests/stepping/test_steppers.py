@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import every_cell, random_model, tiny
 
-from unroll import cells, stepping
+from unroll import cells, machine_code, stepping
 from unroll.cells import lstm
 from unroll.model import Model
 from unroll.stepping import compiled, host, plain
@@ -28,7 +28,7 @@ def softmax(logits_BV: np.ndarray) -> np.ndarray:
 
 
 def pair(model: Model, procedure: str, rows: int) -> tuple[stepping.Stepper, stepping.Stepper]:
-    backend = compiled if compiled.supports(model, procedure) else host
+    backend = compiled if machine_code.available() and procedure in compiled.STEPPERS else host
     both = stepping.prepare(model, K2, procedure, rows), plain.Rows(model, K2, procedure)
     assert type(both[0]) is backend.STEPPERS[procedure]
     for stepper in both:
@@ -45,9 +45,11 @@ def check_alike(fast: stepping.Stepper, truth: stepping.Stepper, bound: float) -
 @pytest.mark.parametrize("precision", BOUNDS)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("procedure", STEPPERS)
-def test_host_steps_give_the_samplers_probabilities(
-    procedure: str, layers: int, precision: str, cell: str, peepholes: str
+@pytest.mark.parametrize("made", [True, False], ids=["compiled", "host"])
+def test_steps_give_the_samplers_probabilities(
+    made: bool, procedure: str, layers: int, precision: str, cell: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine_code, "available", lambda: made)
     fast, truth = pair(one_model(cell, peepholes, layers, precision), procedure, 3)
     for ids_B in np.random.default_rng(0).integers(V, size=(4 * K2, 3)):
         fast.read(ids_B)

@@ -32,7 +32,7 @@ WORDS = {
     "rotation": "After an epoch the train set moves on: random or continue [random].",
     "seed": "Of weights, rotation and dropout [0].",
     "split_seed": "Of the split into train and test set [0].",
-    "precision": "Of products: float32, float64; faster: bfloat16 (on a CPU for the LSTM), tf32 on a GPU [float32].",
+    "precision": "Of products: float32, float64; faster: bfloat16, on a GPU also tf32 [float32].",
 }
 PROCEDURE = (
     "Training procedure: multi-loss, single-loss or conditional, with keys k3, decay, normalise, reset: "

@@ -1,4 +1,4 @@
-"""Steps of the LSTM, compiled for this CPU: a token is a handful of calls, whatever the number of rows.
+"""Steps compiled for this CPU: a token is a handful of calls, whatever the number of rows.
 
 Shapes: B rows, H hidden.
 """
@@ -11,8 +11,7 @@ from functools import cache, partial
 import numpy as np
 import torch
 
-from unroll import machine_code
-from unroll.cells import lstm
+from unroll import cell_code, machine_code
 from unroll.model import Model
 from unroll.stepping import Array, Ids, Stepper
 from unroll.stepping.compiled_weights import Head, Scratch, Shared, Weights
@@ -24,11 +23,11 @@ MOST, MOST_ON_ZEN = 1 << 22, 1 << 24
 
 
 def supports(model: Model, procedure: str) -> bool:
-    """Whether the model is an LSTM that computes on the CPU, and code can be made."""
+    """Whether the model computes on the CPU, and code of its cell can be made."""
     return (
         procedure in STEPPERS
         and model.device.type == "cpu"
-        and type(model.cell) is lstm.Cell
+        and cell_code.of(model.cell) is not None
         and machine_code.available()
         and not (procedure == "progressive" and _bytes(model) > _most())
     )
@@ -60,7 +59,7 @@ class Progressive:
         self._state = [[weights.zeros(capacity, weights.H) for _ in layer] for layer in weights.first]
         self._state[-1][0] = self._head.h  # the top layer's h is what the head reads
         self._ids = np.zeros(capacity, np.int64)
-        own = self._ids.ctypes.data, [(h.data_ptr(), c.data_ptr()) for h, c in self._state], self._scratch
+        own = self._ids.ctypes.data, [tuple(s.data_ptr() for s in x) for x in self._state], self._scratch
         self._layers = [Shared(x.step, partial(weights.step_call, n, *own)) for n, x in enumerate(weights.layers)]
 
     def begin(self, rows: int) -> None:

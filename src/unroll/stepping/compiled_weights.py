@@ -2,7 +2,8 @@
 
 A product adds up each row in one order (see `products.py`), so what a row predicts cannot depend on its neighbours.
 
-Shapes: B rows, H hidden, D dense, V vocabulary (in here padded to whole vectors), G = 4·H gate columns.
+Shapes: B rows, H hidden, D dense, V vocabulary (in here padded to whole vectors), X columns that inputs fill, G columns
+of a record (see `cell_code`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll import parts, team
+from unroll import cell_code, parts, team
+from unroll.cell_code import CellCode
 from unroll.head import LEAK
 from unroll.kernels import Layer
 from unroll.model import Model
@@ -25,7 +27,7 @@ from unroll.stepping.one_row import OneRow
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
-NOWHERE = 0  # room that only narrow code needs
+NOWHERE = 0  # room that only narrow code needs; the second state of a cell that has one
 
 
 def _packed(W_KN: Tensor) -> Tensor:
@@ -33,23 +35,23 @@ def _packed(W_KN: Tensor) -> Tensor:
 
 
 class _Layer(NamedTuple):
-    """One layer's parameters, arranged: see kernels/_lstm_code.py."""
+    """One layer's parameters, arranged: see kernels/_time_code.py."""
 
-    table: Tensor  # of the first layer: what each symbol brings [V, G]; of the others: b [G]
-    W_x: Tensor  # of the others [H, G], packed
-    W_h: Tensor  # [H, G], packed
-    w: Tensor  # [3, H]
+    table: Tensor  # of the first layer: what each symbol brings [V, X]; of the others: b [X]
+    W_x: Tensor  # of the others [H, X], packed
+    W_h: Tensor  # packed
+    w: Tensor  # [EXTRA, H]
     step: Callable[..., None]
 
     @classmethod
-    def of(cls, layer: Layer, H: int, first: bool, peepholes: str) -> _Layer:
-        from unroll.kernels._lstm_code import columns, forward_for
+    def of(cls, layer: Layer, H: int, first: bool, cell: CellCode) -> _Layer:
+        from unroll.kernels._time_code import arranged, forward_for
 
-        W_x, W_h, b = (columns(x.detach()[0], H) for x in (layer.W_x, layer.W_h, layer.b))
-        w_c = layer.extra.get("w_c")
-        w = W_h.new_zeros(3, H) if w_c is None else grown(w_c.detach()[0], 1, H)
+        W_x, b = (arranged(x.detach()[0], H, cell.INPUTS) for x in (layer.W_x, layer.b))
+        W_h, w_c = arranged(layer.W_h.detach()[0], H, cell.RECURRENT), layer.extra.get("w_c")
+        w = W_h.new_zeros(cell.EXTRA, H) if w_c is None else grown(w_c.detach()[0], 1, H)
         table = W_x + b if first else b
-        code = forward_for(8 * W_h.dtype.itemsize, peepholes, first, False)
+        code = forward_for(8 * W_h.dtype.itemsize, cell, first, False)
         below = _packed(grown(W_x, 0, W_x.shape[0] if first else H))
         return cls(table.contiguous(), below, _packed(grown(W_h, 0, H)), w.contiguous(), code)
 
@@ -64,9 +66,10 @@ class Weights:
         self.dtype, self.symbols, self.hidden = model.dtype, model.vocabularies[0], len(own["dense.W"])
         D, V = own["out.W"].shape
         self.H, self.D, self.V = (padded(n, self.dtype) for n in (self.hidden, D, V))
-        peepholes, bits = model.cell.peepholes, 8 * self.dtype.itemsize
-        network = model.network
-        self.layers = [_Layer.of(layer, self.H, n == 0, peepholes) for n, layer in enumerate(network.layers)]
+        cell, network = cell_code.of(model.cell), model.network
+        assert cell  # or this model is not supported
+        self.groups = cell.groups
+        self.layers = [_Layer.of(layer, self.H, n == 0, cell) for n, layer in enumerate(network.layers)]
         self.first = [[grown(s[0, 0].detach(), 0, self.H).numpy().copy() for s in x] for x in model.first_state(1)]
         self.head = (
             _packed(grown(grown(own["dense.W"], 0, self.H), 1, self.D)),
@@ -75,21 +78,21 @@ class Weights:
             grown(own["out.b"], 0, self.V).clone(),
         )
         self._head_at = [x.data_ptr() for x in self.head]
-        self.logits = logits_for(bits, LEAK)
+        self.logits = logits_for(8 * self.dtype.itemsize, LEAK)
 
     def zeros(self, *shape: int) -> Tensor:
         """Memory, aligned as torch does it."""
         return torch.zeros(*shape, dtype=self.dtype)
 
     def step_call(
-        self, n: int, ids: int, state: list[tuple[int, int]], scratch: Scratch, first: int, rows: int
+        self, n: int, ids: int, state: list[tuple[int, ...]], scratch: Scratch, first: int, rows: int
     ) -> tuple[int, ...]:
         """With what layer n's step is called for some rows to read a token each: ids and states are addresses."""
-        layer, (h, c) = self.layers[n], state[n]
+        layer, (h, c) = self.layers[n], (*state[n], NOWHERE)[:2]
         weights = (x.data_ptr() for x in (layer.W_h, layer.w, layer.table))
         below = state[n - 1][0] if n else ids
         # With 0 rows from one time step to the next, the state after takes the place of the state before.
-        buffers = (scratch.gates, h, c, scratch.t, *weights, below, layer.W_x.data_ptr())
+        buffers = (scratch.record, h, c, scratch.kept, *weights, below, layer.W_x.data_ptr())
         return (*buffers, NOWHERE, first, rows, 1, 0, self.H, self.H)
 
     def head_call(self, h: int, dense: int, out: int, first: int, rows: int) -> tuple[int, ...]:
@@ -119,8 +122,8 @@ class Scratch:
     """What a step computes in between, for so many rows."""
 
     def __init__(self, weights: Weights, rows: int) -> None:
-        self._held = weights.zeros(rows, 4 * weights.H), weights.zeros(rows, weights.H)
-        self.gates, self.t = (x.data_ptr() for x in self._held)
+        self._held = weights.zeros(rows, weights.groups * weights.H), weights.zeros(rows, weights.H)
+        self.record, self.kept = (x.data_ptr() for x in self._held)
 
 
 class Head:

@@ -1,4 +1,4 @@
-"""Rolling windows of the LSTM, compiled: a thread takes its share of a row's windows through all layers in one go.
+"""Rolling windows, compiled: a thread takes its share of a row's windows through all layers in one go.
 
 k2 windows of each row are in flight. A window is a row of a product like any other, so threads may divide windows as
 they like: what each holds is the same to the last bit. Before k2 tokens have been read, only as many windows as there
@@ -28,7 +28,7 @@ class _Windows:
         self.state = [[weights.zeros(k2, weights.H) for _ in layer] for layer in weights.first]
         self._arrays = [[s.numpy() for s in layer] for layer in self.state]
         self._ids = np.zeros(k2, np.int64)
-        self._ids_at, self._at = self._ids.ctypes.data, [(h.data_ptr(), c.data_ptr()) for h, c in self.state]
+        self._ids_at, self._at = self._ids.ctypes.data, [tuple(s.data_ptr() for s in x) for x in self.state]
         self._weights, self._k2, self._read = weights, k2, 0
 
     def restart(self) -> None:

@@ -18,7 +18,7 @@ from unroll.head import LEAK
 from unroll.machine_code import Code, Value
 from unroll.making_code import make
 from unroll.panels import panel, start
-from unroll.products import Begin, product
+from unroll.products import Begin, Left, product
 
 
 def through(
@@ -33,7 +33,7 @@ def through(
     leaks: bool,
 ) -> None:
     """A layer of the head."""
-    product(code, out, x, W, code.number(1), K, N, Begin(b, code.number(0)))
+    product(code, out, Left(x, K), W, code.number(1), K, N, Begin(b, code.number(0)))
     if leaks:
         with code.loop(N // code.lanes) as v:
             place = code.at(out, v * code.lanes)

@@ -1,0 +1,28 @@
+"""The simple recurrent network of cells/rnn.py. Its record is the one sum, and h is all that the way back needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from unroll import machine_code
+from unroll.arithmetic import quotients, tanh
+from unroll.cell_code import After, Back, Before, CellCode, Vectors
+
+
+@final
+@dataclass(frozen=True)
+class Code(CellCode):
+    """Simple recurrent network."""
+
+    INPUTS = RECURRENT = (0,)
+    STATES = 1
+
+    def step(self, code: machine_code.Code, record: Vectors, state: Vectors, w: Vectors) -> After:
+        """tanh of the sum."""
+        return After(quotients(code, tanh(code, record[0])), (None,))
+
+    def back(self, code: machine_code.Code, before: Before) -> Back:
+        """Through tanh."""
+        (h,), (d_h,) = before.state_after, before.d_state
+        return Back((before.clipped(code, d_h * (code.constant(1.0) - h * h)),), (None,))
