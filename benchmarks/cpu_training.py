@@ -1,8 +1,8 @@
 """One training batch on the CPU, ours against nn.LSTM, side by side. Writes a record to results/bench, one a processor.
 
-Both train the paper's model: one-hot tokens, LSTM, a dense layer of 1024 with leaky ReLU, softmax, Adam. Ours has
-peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one run
-alone, and four side by side, of whose step a fourth counts. The peer comes in three forms, and the fastest of them
+Both train the paper's model: one-hot tokens, LSTM (or --cell), a dense layer of 1024 with leaky ReLU, softmax, Adam.
+Ours has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one
+run alone, and four side by side, of whose step a fourth counts. The peer comes in three forms, and the fastest of them
 counts. The floor is the matrix products of ours, alone, by torch; the peak is as many multiplications and additions out
 of registers: no float32 code for vectors that multiplies as often can be faster. All that is float32. Then one run of
 ours in bfloat16, which keeps parameters, states and sums in float32, and the peer's three forms under torch's autocast
@@ -14,7 +14,11 @@ which other processes used the processor does not count (where the system tells)
 slower in the next by up to a third, the same in all its rounds, so a case has several processes, one after the other.
 Times are medians over all rounds, and a ratio is the median of the rounds' ratios.
 
-    python benchmarks/cpu_training.py [--processes 3] [--rounds 5] [--seconds 60]
+What makes the difference is memory: the peer gives tens of megabytes back to the system after each step and asks for
+them again, page by page, unless something else keeps the heap large. So each case has one process more, in which the
+allocator is told to keep everything (`KEPT`): hardly anybody does that, but there the peer is at its best.
+
+    python benchmarks/cpu_training.py [--cell lstm] [--processes 3] [--rounds 5] [--seconds 60]
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -52,6 +57,8 @@ FLEET = 4  # runs side by side
 CPU = torch.device("cpu")
 DISTURBED = 0.05  # of one core, used by others during a round
 Step = Callable[[], None]
+CELLS = {"lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "rnn": (nn.RNN, 1)}  # torch's own, and how many gates
+KEPT = {"MALLOC_MMAP_THRESHOLD_": 1 << 32, "MALLOC_TRIM_THRESHOLD_": 1 << 34, "MALLOC_TOP_PAD_": 1 << 28}  # glibc's
 FORMS = {
     "one-hot, time first": {},
     "one-hot, batch first": {"batch_first": True},
@@ -59,30 +66,37 @@ FORMS = {
 }
 
 
+class Case(NamedTuple):
+    """What is trained."""
+
+    cell: str
+    hidden: int
+    layers: int
+    scored: int  # positions that carry a loss
+
+
 class Peer(nn.Module):
     """The model with torch's own layers."""
 
-    def __init__(self, hidden: int, layers: int, scored: int, batch_first: bool, embedded: bool) -> None:
+    def __init__(self, cell: str, hidden: int, layers: int, scored: int, batch_first: bool, embedded: bool) -> None:
         super().__init__()
         self.scored, self.batch_first = scored, batch_first
         self.embedding = nn.Embedding(SYMBOLS, SYMBOLS) if embedded else None
-        self.lstm = nn.LSTM(SYMBOLS, hidden, layers, batch_first=batch_first)
+        self.layers = CELLS[cell][0](SYMBOLS, hidden, layers, batch_first=batch_first)
         self.dense, self.out = nn.Linear(hidden, DENSE), nn.Linear(DENSE, SYMBOLS)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits of the scored positions."""
         x = functional.one_hot(ids, SYMBOLS).float() if self.embedding is None else self.embedding(ids)
-        h, _ = self.lstm(x)
+        h, _ = self.layers(x)
         h = h[:, -self.scored :] if self.batch_first else h[-self.scored :]
         logits: Tensor = self.out(functional.leaky_relu(self.dense(h), 0.01))
         return logits
 
 
-def peer(
-    hidden: int, layers: int, scored: int, batch_first: bool = False, embedded: bool = False, narrow: bool = False
-) -> Step:
+def peer(case: Case, batch_first: bool = False, embedded: bool = False, narrow: bool = False) -> Step:
     """One step of the peer, with its fastest Adam; its products may be in bfloat16."""
-    model = Peer(hidden, layers, scored, batch_first, embedded)
+    model, scored = Peer(*case, batch_first, embedded), case.scored
     optimiser = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     window = torch.from_numpy(np.random.default_rng(0).integers(SYMBOLS, size=(K2 + 1, ROWS)))
     inputs, targets = window[:-1], window[-scored:]
@@ -99,18 +113,19 @@ def peer(
     return step
 
 
-def ours(hidden: int, layers: int, scored: int, corpus: Corpus, runs: int = 1, precision: str = "float32") -> Step:
+def ours(case: Case, corpus: Corpus, runs: int = 1, precision: str = "float32") -> Step:
     """One step of so many runs."""
-    scheme = Scheme(loss="equal" if scored == K2 else "last", k1=20, k2=K2)
-    sizes = {"hidden": hidden, "layers": layers, "dense": DENSE, "rows": ROWS}
+    scheme = Scheme(loss="equal" if case.scored == K2 else "last", k1=20, k2=K2)
+    sizes = {"cell": case.cell, "hidden": case.hidden, "layers": case.layers, "dense": DENSE, "rows": ROWS}
     run = devices.resolve(Experiment(scheme=scheme, device="cpu", precision=precision, **sizes))
     fleet = [replace(run, seed=seed) for seed in range(runs)]
     return Learner(fleet, [corpus] * runs, CPU, run.kernel).step
 
 
-def floor(hidden: int, layers: int, scored: int) -> tuple[Step, float]:
+def floor(case: Case) -> tuple[Step, float]:
     """The matrix products of one step, and how many GFLOP they are."""
-    B, T, H, G, D, V, N = ROWS, K2, hidden, 4 * hidden, DENSE, -(-SYMBOLS // 16) * 16, scored * ROWS
+    B, T, H, D, V, N, layers = ROWS, K2, case.hidden, DENSE, -(-SYMBOLS // 16) * 16, case.scored * ROWS, case.layers
+    G = CELLS[case.cell][1] * H
     shapes = [(B, H, G), (B, G, H)] * T * layers + [(H, T * B, G)] * layers
     shapes += [(T * B, H, G), (H, T * B, G), (T * B, G, H)] * (layers - 1)
     shapes += [(N, H, D), (N, D, V), (N, V, D), (D, N, V), (N, D, H), (H, N, D)]
@@ -190,32 +205,50 @@ def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str,
     return times, disturbed
 
 
-def measured(hidden: int, layers: int, scored: int, rounds: int, seconds: float) -> tuple[dict[str, list[float]], int]:
+Times = dict[str, list[float]]
+
+
+def measured(case: Case, rounds: int, seconds: float) -> tuple[Times, int]:
     """A case in one process: see `race`."""
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     ids = np.concatenate((np.arange(SYMBOLS), np.random.default_rng(0).integers(SYMBOLS, size=200_000)))
-    corpus, shape = Corpus.from_text("".join(chr(33 + i) for i in ids)), (hidden, layers, scored)
-    products, gflop = floor(*shape)
+    corpus = Corpus.from_text("".join(chr(33 + i) for i in ids))
+    products, gflop = floor(case)
     steps = {
-        "ours": ours(*shape, corpus),
-        "fleet": ours(*shape, corpus, FLEET),
-        "bfloat16": ours(*shape, corpus, precision="bfloat16"),
+        "ours": ours(case, corpus),
+        "fleet": ours(case, corpus, FLEET),
+        "bfloat16": ours(case, corpus, precision="bfloat16"),
         "floor": products,
         "peak": peak(gflop),
     }
     for name, form in FORMS.items():
-        steps |= {name: peer(*shape, **form), f"{name}, autocast": peer(*shape, **form, narrow=True)}
+        steps |= {name: peer(case, **form), f"{name}, autocast": peer(case, **form, narrow=True)}
     times, disturbed = race(steps, rounds, seconds)
     return times | {"fleet": [each / FLEET for each in times["fleet"]]}, disturbed
 
 
-def case(hidden: int, layers: int, scored: int, processes: int, rounds: int, seconds: float) -> dict[str, object]:
-    """One row of the table."""
-    shape, found = (hidden, layers, scored), []
+def in_processes(case: Case, processes: int, rounds: int, seconds: float) -> list[tuple[Times, int]]:
+    """A case in several processes, one after the other."""
+    found = []
     for _ in range(processes):
         with get_context("spawn").Pool(1) as fresh:
-            found.append(fresh.apply(measured, (*shape, rounds, seconds)))
+            found.append(fresh.apply(measured, (case, rounds, seconds)))
+    return found
+
+
+def in_kept_memory(case: Case, rounds: int, seconds: float) -> list[tuple[Times, int]]:
+    """In one process that gives no memory back."""
+    os.environ.update({name: str(value) for name, value in KEPT.items()})
+    try:
+        return in_processes(case, 1, rounds, seconds)
+    finally:
+        for name in KEPT:
+            del os.environ[name]
+
+
+def summary(found: list[tuple[Times, int]]) -> dict[str, object]:
+    """Medians, and ratios to the fastest peer of a precision."""
     # As many rounds of each process, so that each counts for as much.
     fewest = min(len(own["ours"]) for own, _ in found)
     times = {name: [value for own, _ in found for value in own[name][:fewest]] for name in found[0][0]}
@@ -227,9 +260,6 @@ def case(hidden: int, layers: int, scored: int, processes: int, rounds: int, sec
         return round(statistics.median(p / o for p, o in zip(times[peer], times[name], strict=True)), 3)
 
     return {
-        "hidden": hidden,
-        "layers": layers,
-        "loss": "multi" if scored == K2 else "single",
         "ours_ms": round(medians["ours"], 2),
         "fleet_ms": round(medians["fleet"], 2),
         "peer_ms": round(medians[best], 2),
@@ -237,14 +267,13 @@ def case(hidden: int, layers: int, scored: int, processes: int, rounds: int, sec
         "fleet_ratio": ratio("fleet"),
         "floor_ms": round(medians["floor"], 2),
         "peak_ms": round(medians["peak"], 2),
-        "gflop": round(floor(*shape)[1], 2),
         "bfloat16_ms": round(medians["bfloat16"], 2),
         "bfloat16_ratio": ratio("bfloat16"),
         "autocast_ms": round(medians[cast], 2),
         "autocast_ratio": ratio("bfloat16", cast),
         "peer": best,
         "peers_ms": {name: round(value, 2) for name, value in medians.items() if name.split(", auto")[0] in FORMS},
-        "processes": processes,
+        "processes": len(found),
         "rounds": fewest,
         "disturbed_rounds": sum(disturbed for _, disturbed in found),
         "every_round_ms": [{name: [round(x, 2) for x in values] for name, values in own.items()} for own, _ in found],
@@ -254,6 +283,7 @@ def case(hidden: int, layers: int, scored: int, processes: int, rounds: int, sec
 def main() -> None:
     """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cell", choices=CELLS, default="lstm")
     parser.add_argument("--processes", type=int, default=3, help="of each case, one after the other")
     parser.add_argument("--rounds", type=int, default=5, help="undisturbed rounds of each process")
     parser.add_argument(
@@ -265,6 +295,7 @@ def main() -> None:
         "what": f"ms a training batch: {ROWS} rows, k2 = {K2}, |V| = {SYMBOLS}, dense {DENSE}, Adam",
         "machine": f"{platform.machine()}, {platform.system()}, {torch.backends.cpu.get_cpu_capability()}",
         "processor": processor,
+        "cell": options.cell,
         "threads": THREADS,
         "fleet": FLEET,
         "torch": torch.__version__,
@@ -272,18 +303,23 @@ def main() -> None:
         "kernel": devices.resolve(Experiment(device="cpu")).kernel,
         "load_before": round(os.getloadavg()[0], 2),
     }
-    times = "".join(f"{name:>10}" for name in ("ours", "fleet", "nn.LSTM", "floor", "peak", "bfloat16", "autocast"))
-    print(f"{'γ':>4} {'r':>2} {'loss':>7}{times} {'ratios':>23}  fastest peer, rounds")
-    cases, path = [], RECORDS / f"cpu_training_{processor}.json"
+    columns = ("ours", "fleet", "peer", "floor", "peak", "bfloat16", "autocast")
+    kinds = ("ratio", "fleet_ratio", "bfloat16_ratio", "autocast_ratio")
+    names = "".join(f"{name:>10}" for name in columns)
+    print(f"{'γ':>4} {'r':>2} {'loss':>7}{names} {'ratios':>23}  fastest peer, rounds")
+    kind = "training" if options.cell == "lstm" else options.cell
+    cases, path = [], RECORDS / f"cpu_{kind}_{processor}.json"
     for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
-        row = case(hidden, layers, scored, options.processes, options.rounds, options.seconds)
-        cases.append(row)
-        columns = ("ours", "fleet", "peer", "floor", "peak", "bfloat16", "autocast")
-        times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in columns)
-        kinds = ("ratio", "fleet_ratio", "bfloat16_ratio", "autocast_ratio")
-        ratios = " ".join(f"{row[kind]:5.2f}" for kind in kinds)
-        rounds = f"{row['processes']} × {row['rounds']} (and {row['disturbed_rounds']} disturbed)"
-        print(f"{hidden:4} {layers:2} {row['loss']:>7}{times} {ratios}  {row['peer']}, {rounds}", flush=True)
+        case = Case(options.cell, hidden, layers, scored)
+        plain = summary(in_processes(case, options.processes, options.rounds, options.seconds))
+        kept = summary(in_kept_memory(case, options.rounds, options.seconds))
+        what = {"hidden": hidden, "layers": layers, "loss": "multi" if scored == K2 else "single"}
+        cases.append(what | {"gflop": round(floor(case)[1], 2)} | plain | {"kept": kept})
+        for row, words in ((plain, ""), (kept, ", memory kept")):
+            times = "".join(f"{row[f'{name}_ms']:10.1f}" for name in columns)
+            ratios = " ".join(f"{row[name]:5.2f}" for name in kinds)
+            rounds = f"{row['processes']} × {row['rounds']} (and {row['disturbed_rounds']} disturbed){words}"
+            print(f"{hidden:4} {layers:2} {what['loss']:>7}{times} {ratios}  {row['peer']}, {rounds}", flush=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record | {"cases": cases}, indent=1) + "\n")
 
