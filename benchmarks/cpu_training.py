@@ -8,11 +8,11 @@ of registers: no float32 code for vectors that multiplies as often can be faster
 ours in bfloat16, which keeps parameters, states and sums in float32, and the peer's three forms under torch's autocast
 to bfloat16.
 
-All take turns in one process, so that noise meets all alike. Each takes two steps, of which the second is timed: in
-training a step follows one of its own kind, not one that has left its threads waiting busily on a core. A round during
-which other processes used the processor does not count (where the system tells). The peer is faster in one process and
-slower in the next by up to a third, the same in all its rounds, so a case has several processes, one after the other.
-Times are medians over all rounds, and a ratio is the median of the rounds' ratios.
+All take turns in one process, so that noise meets all alike. Before the step that is timed each takes others, for some
+milliseconds: in training a step follows one of its own kind, not one that has left its threads waiting busily on a
+core. A round during which other processes used the processor does not count (where the system tells). The peer is
+faster in one process and slower in the next by up to a third, the same in all its rounds, so a case has several
+processes, one after the other. Times are medians over all rounds, and a ratio is the median of the rounds' ratios.
 
 What makes the difference is memory: the peer gives tens of megabytes back to the system after each step and asks for
 them again, page by page, unless something else keeps the heap large. So each case has one process more, in which the
@@ -56,6 +56,7 @@ THREADS = 2
 FLEET = 4  # runs side by side
 CPU = torch.device("cpu")
 DISTURBED = 0.05  # of one core, used by others during a round
+SETTLED = 0.02  # seconds of steps before the one that is timed
 Step = Callable[[], None]
 CELLS = {"lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "rnn": (nn.RNN, 1)}  # torch's own, and how many gates
 KEPT = {"MALLOC_MMAP_THRESHOLD_": 1 << 32, "MALLOC_TRIM_THRESHOLD_": 1 << 34, "MALLOC_TOP_PAD_": 1 << 28}  # glibc's
@@ -175,6 +176,13 @@ def processor_seconds() -> tuple[float, float] | None:
     return busy / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
 
 
+def settle(step: Step) -> None:
+    """As many steps as it takes, at least one, until nobody's threads wait busily on a core but its own."""
+    began = time.perf_counter()
+    while time.perf_counter() - began < SETTLED:
+        step()
+
+
 def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str, list[float]], int]:
     """Milliseconds of each step in every undisturbed round, and how many rounds were disturbed."""
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -186,7 +194,7 @@ def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str,
         before, start = processor_seconds(), time.perf_counter()
         found = {}
         for name, step in steps.items():
-            step()
+            settle(step)
             at = time.perf_counter()
             step()
             found[name] = (time.perf_counter() - at) * 1e3

@@ -21,7 +21,6 @@ from unroll.paper.page import fill
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 COMPARISON, SCALING = "h200.json", "h200_scaling.json"
-CPUS = "cpu_training_*.json"  # the star is a processor, as LLVM calls it
 PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
 FLEET = (("fleet_ms", 1), ("fleet_ratio", 2))  # of a CPU's record, and the decimals shown
 FIRST = 12  # launches of a profile that are listed
@@ -35,6 +34,7 @@ def blocks() -> dict[str, dict[str, str]]:
             "profiles": "\n\n".join(profile(loaded(name)) for name in PROFILES),
             "cpu": cpus(_processors()),
             "cpu-narrow": cpus_in_bfloat16(_processors()),
+            "cpu-cells": cpus_of_cells({cell: _processors(cell) for cell in ("gru", "rnn")}),
             "parity": "\n".join(parity.verdict(parity.GPU)),
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
@@ -125,14 +125,17 @@ def profile(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", f"{told[0].upper()}{told[1:]}."])
 
 
-def _processors() -> dict[str, Any]:
-    return {path.stem.split("_")[-1]: loaded(path.name) for path in sorted((RESULTS / "bench").glob(CPUS))}
+def _processors(kind: str = "training") -> dict[str, Any]:
+    """Records of training on a CPU, by processor as LLVM calls it."""
+    paths = sorted((RESULTS / "bench").glob(f"cpu_{kind}_*.json"))
+    return {path.stem.split("_")[-1]: loaded(path.name) for path in paths}
 
 
 def cpus(records: Mapping[str, Any]) -> str:
-    """Ours, the fastest peer, the products alone; and, where it was measured, what the processor cannot exceed."""
+    """Ours, the fastest peer, the products alone; and, where it was measured, what the processor cannot exceed, and the
+    peer that keeps its memory."""
     columns = ("processor", "r", "γ", "loss", "ours, ms", "side by side", "nn.LSTM, ms", "times faster", "side by side")
-    columns += ("the products, ms", "the peak, ms", "times, at the peak")
+    columns += ("the products, ms", "the peak, ms", "times, at the peak", "nn.LSTM, memory kept, ms", "times faster")
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for name, found in records.items():
         for case in found["cases"]:
@@ -141,8 +144,31 @@ def cpus(records: Mapping[str, Any]) -> str:
             fleet, times = (f"{case[key]:.{places}f}" if key in case else "–" for key, places in FLEET)
             lines.append(
                 f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['ours_ms']:.1f} | {fleet} | "
-                f"{case['peer_ms']:.1f} | {case['ratio']:.2f} | {times} | {case['floor_ms']:.1f} | {most} |"
+                f"{case['peer_ms']:.1f} | {case['ratio']:.2f} | {times} | {case['floor_ms']:.1f} | {most} | "
+                f"{_kept(case)} |"
             )
+    return "\n".join(lines)
+
+
+def _kept(case: Mapping[str, Any]) -> str:
+    """The peer that keeps its memory, and how many times faster ours is."""
+    kept = case.get("kept")
+    return f"{kept['peer_ms']:.1f} | {kept['ratio']:.2f}" if kept else "– | –"
+
+
+def cpus_of_cells(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Ours against torch's own layers of other cells."""
+    columns = ("processor", "cell", "r", "γ", "loss", "ours, ms", "torch's, ms", "times faster")
+    columns += ("torch's, memory kept, ms", "times faster", "ours in bfloat16, ms")
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for cell, by_processor in records.items():
+        for name, found in by_processor.items():
+            for case in found["cases"]:
+                lines.append(
+                    f"| {name} | {cell} | {case['layers']} | {case['hidden']} | {case['loss']} | "
+                    f"{case['ours_ms']:.1f} | {case['peer_ms']:.1f} | {case['ratio']:.2f} | {_kept(case)} | "
+                    f"{case['bfloat16_ms']:.1f} |"
+                )
     return "\n".join(lines)
 
 
