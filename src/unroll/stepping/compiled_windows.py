@@ -14,11 +14,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from unroll import parts, team
+from unroll.machine_code import vector_bytes
 from unroll.stepping import Array, Ids
 from unroll.stepping.compiled_weights import FEW, Head, Scratch, Weights
 from unroll.stepping.taking import taken
 
-TOGETHER = 4  # windows; fewer would take a product as long
+# Windows that stay together. A product multiplies rows by fours and more, and single ones take as long as several. With
+# the widest vectors it does so by sixes as well, of which with fours any even number can be made.
+TOGETHER, TOGETHER_IF_WIDE = 4, 2
 
 
 class _Windows:
@@ -119,5 +122,6 @@ class Rolling:
 
 def _shares(windows: int, threads: int) -> list[slice]:
     """So many windows for the threads, the largest share first: the caller's thread takes it, which need not wake."""
-    shares = parts.divided(-(-windows // TOGETHER), max(1, min(threads, windows // FEW)))
-    return [slice(own.start * TOGETHER, min(own.stop * TOGETHER, windows)) for own in reversed(shares)]
+    together = TOGETHER_IF_WIDE if vector_bytes() == 64 else TOGETHER
+    shares = parts.divided(-(-windows // together), max(1, min(threads, windows // FEW)))
+    return [slice(own.start * together, min(own.stop * together, windows)) for own in reversed(shares)]
