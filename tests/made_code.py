@@ -9,10 +9,10 @@ from unroll.kernels import _time_code
 from unroll.optimisers import _compiled, adam, rmsprop
 
 for _looks in (True, False):
-    _time_code.forward_for(32, lstm.Code("paper"), _looks, False)
+    _time_code.forward_for(32, lstm.Step("paper"), _looks, False)
     for _weighs in (True, False):
-        _time_code.backward_for(32, lstm.Code("paper"), _looks, _weighs, False)
-for _bits, _cell in ((32, gru.Code()), (64, rnn.Code())):  # of one layer, and a few rows
+        _time_code.backward_for(32, lstm.Step("paper"), _looks, _weighs, False)
+for _bits, _cell in ((32, gru.Step()), (64, rnn.Step())):  # of one layer, and a few rows
     _time_code.forward_for(_bits, _cell, True, False)
     _time_code.backward_for(_bits, _cell, True, False, False)
 for _bits in (32, 64):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import unroll
-from helpers import CPU, tiny, tiny_corpus
+from helpers import CPU, every_plugin, tiny, tiny_corpus
 
 from unroll import devices, kernels, load, machine_code, narrow, perplexity, precisions, train
 from unroll.errors import ConfigurationError
@@ -65,8 +65,9 @@ def test_bfloat16_trains_on_the_cpu_and_goes_on_where_it_stopped_to_the_bit(tmp_
     assert perplexity(found, corpus=corpus)[0].nats == pytest.approx(perplexity(exact, corpus=corpus)[0].nats, rel=0.02)
 
 
-def test_a_run_in_bfloat16_is_the_same_alone_and_in_a_fleet_on_the_cpu() -> None:
-    runs = [tiny(precision="bfloat16", seed=seed) for seed in range(3)]
+@every_plugin("cells")
+def test_a_run_in_bfloat16_is_the_same_alone_and_in_a_fleet_on_the_cpu(name: str) -> None:
+    runs = [tiny(cell=name, precision="bfloat16", seed=seed) for seed in range(3)]
     fleet = Learner(runs, [tiny_corpus()] * 3, CPU, "compiled")
     alone = Learner(runs[1:2], [tiny_corpus()], CPU, "compiled")
     for _ in range(4):

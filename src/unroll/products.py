@@ -315,7 +315,8 @@ def _tile(
         begun = Begin(start, between, ids) if start is not None and between is not None else None
         _sums(code, count, out, apart, begun, x._replace(address=x_at, rows_apart=rows_apart), W, K, fetch, panels)
 
-    name = f"tile_of_{count}_{panels}_" + "".join("01"[here] for here in given) + f"_{x.terms_apart}"
+    apart_by = "" if stride else f"_{x.rows_apart}"
+    name = f"tile_of_{count}_{panels}_" + "".join("01"[here] for here in given) + f"_{x.terms_apart}{apart_by}"
     present = [value for value in (*optional, stride) if value is not None]
     code.call(name, write, out, apart, x.address, W, K, *present)
 

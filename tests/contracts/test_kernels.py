@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 import torch
 from helpers import CELL_VARIANTS, CPU, KNOWN, check_close, random_ids, random_tensor, torch_threads
 
-from unroll import cells, kernels
+from unroll import cell_code, cells, kernels, plugins
 from unroll.kernels import Layer, Network, States
 
 TOLERANCE = 1e-10
@@ -170,6 +171,21 @@ def test_all_kernels_of_the_cpu_know_every_cell_but_one_that_knows_every_lstm() 
     for kernel in ("reference", "stacked", "compiled"):
         assert {known[1:] for known in KNOWN if known[0] == kernel} == set(CELL_VARIANTS)
     assert {known[1:] for known in KNOWN if known[0] == "host"} == {one for one in CELL_VARIANTS if one[0] == "lstm"}
+
+
+def test_a_cells_machine_code_is_found_by_its_file_and_a_cell_from_elsewhere_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = {
+        "unroll.cells.gru": "gru",
+        "unroll.cells.two_words": "two-words",
+        "unroll.cells.three": None,
+        "own.gru": None,
+    }
+    monkeypatch.setattr(plugins, "names", lambda package: ("gru", "two-words"))
+    monkeypatch.setattr(plugins, "load", lambda package, name: SimpleNamespace(Step=SimpleNamespace(of=lambda c: name)))
+    for module, expected in made.items():
+        assert cell_code.of(type("Cell", (), {"__module__": module})()) == expected
 
 
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import random_model, tiny, torch_threads
+from helpers import every_plugin, random_model, tiny, torch_threads
 
 from unroll import crew, machine_code, stepping
 from unroll.model import Model
@@ -13,11 +13,9 @@ from unroll.stepping import compiled_windows, host_windows
 K2, V = 70, 7
 
 
-def model(
-    layers: int = 1, precision: str = "float32", hidden: int = 40, dense: int = 60, peepholes: str = "paper"
-) -> Model:
+def model(layers: int = 1, precision: str = "float32", hidden: int = 40, dense: int = 60, **cell: str) -> Model:
     """Of so many hidden units and dense ones that a row's head is read by several threads, if they are many."""
-    shape = {"layers": layers, "hidden": hidden, "dense": dense, "peepholes": peepholes}
+    shape = {"layers": layers, "hidden": hidden, "dense": dense, **cell}
     return random_model([tiny(k2=K2, precision=precision, **shape)], [V], scale=0.1)
 
 
@@ -33,11 +31,14 @@ def logits(of: Model, rows: int, tokens: int = K2 + 20) -> np.ndarray:
     return np.array(found)
 
 
+@every_plugin("cells")
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(("hidden", "dense"), [(40, 60), (300, 1000)])
-def test_any_number_of_threads_gives_the_same_bits(layers: int, precision: str, hidden: int, dense: int) -> None:
-    of = model(layers, precision, hidden, dense)
+def test_any_number_of_threads_gives_the_same_bits(
+    layers: int, precision: str, hidden: int, dense: int, name: str
+) -> None:
+    of = model(layers, precision, hidden, dense, cell=name)
     alone = logits(of, 1)
     for threads in (2, 3, 5):
         with torch_threads(threads):

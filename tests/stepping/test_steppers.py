@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import every_cell, random_model, tiny
+from helpers import every_cell, every_plugin, random_model, tiny
 
 from unroll import cells, machine_code, stepping
 from unroll.cells import lstm
@@ -57,10 +57,28 @@ def test_steps_give_the_samplers_probabilities(
         check_alike(fast, truth, BOUNDS[precision])
 
 
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
+@pytest.mark.parametrize("procedure", STEPPERS)
+def test_rows_of_whole_vectors_are_one_pass_behind_torchs_products(
+    procedure: str, peepholes: str, precision: str
+) -> None:
+    settings = {"peepholes": peepholes, "precision": precision, "layers": 2, "hidden": 32, "k2": K2}
+    model = random_model([tiny(**settings)], [V])
+    fast, truth = host.prepare(model, K2, procedure, 3), plain.Rows(model, K2, procedure)
+    for stepper in (fast, truth):
+        stepper.begin(3)
+    for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, 3)):
+        for stepper in (fast, truth):
+            stepper.read(ids_B)
+        check_alike(fast, truth, BOUNDS[precision])
+
+
+@every_plugin("cells")
 @pytest.mark.parametrize("procedure", STEPPERS)
 @pytest.mark.parametrize("taken", [[2, 0], [1], [0, 0, 0], [2, 2, 1], [2, 1, 0]], ids=str)
-def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: list[int]) -> None:
-    fast, truth = pair(one_model(layers=2), procedure, 3)
+def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: list[int], name: str) -> None:
+    fast, truth = pair(one_model(name, layers=2), procedure, 3)
     generator = np.random.default_rng(1)
 
     def read(rows: int, times: int) -> None:
@@ -79,9 +97,10 @@ def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: lis
     read(len(taken), 2 * K2)
 
 
+@every_plugin("cells")
 @pytest.mark.parametrize("procedure", STEPPERS)
-def test_one_row_may_become_many_and_many_one(procedure: str) -> None:
-    fast, truth = stepping.prepare(one_model(), K2, procedure, 70), plain.Rows(one_model(), K2, procedure)
+def test_one_row_may_become_many_and_many_one(procedure: str, name: str) -> None:
+    fast, truth = stepping.prepare(one_model(name), K2, procedure, 70), plain.Rows(one_model(name), K2, procedure)
     for stepper in (fast, truth):
         stepper.begin(1)
         stepper.read(np.array([3]))

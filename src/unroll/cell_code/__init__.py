@@ -1,6 +1,6 @@
 """What happens in one time step, as machine code: the files of `cells` once more, for vectors of units.
 
-One file a cell; a file supplies `Code`, a final `CellCode` with the cell's choices as its fields. Products and time
+One file a cell; a file supplies `Step`, a final `CellStep` with the cell's choices as its fields. Products and time
 loops are not its concern: see kernels/_time_code.py. Between them stands a *record*, of each step and row a few groups
 of H numbers. Products bring x·W_x + b into the first groups and h·W_h into the last ones; where both arrive, their sum.
 A step reads that, and may leave in its place what the way back will want to know. The way back leaves the gradients of
@@ -27,7 +27,7 @@ class After(NamedTuple):
     """Of a step."""
 
     state: Vectors
-    record: Sequence[Value | None]  # by group; None: what is there may stay
+    record: Sequence[Value | None]  # by group; None: what is there may stay, where h brings some of it
     kept: Vectors = ()  # what else the way back wants to know
 
 
@@ -56,14 +56,14 @@ class Back(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CellCode(ABC):
+class CellStep(ABC):
     """One step, there and back."""
 
     INPUTS: ClassVar[tuple[int, ...]]  # the group of each gate of W_x: together the first groups
     RECURRENT: ClassVar[tuple[int, ...]]  # of each gate of W_h, in this order: together the last groups
-    STATES: ClassVar[int]
-    KEPT: ClassVar[int] = 0
-    EXTRA: ClassVar[int] = 0  # extra parameters, of H numbers each
+    STATES: ClassVar[int]  # 1 or 2
+    KEPT: ClassVar[int] = 0  # 0 or 1
+    EXTRA: ClassVar[int] = 0  # extra parameters, of H numbers each: the rows of w_c
 
     @classmethod
     def of(cls, cell: RecurrentCell) -> Self:
@@ -81,18 +81,19 @@ class CellCode(ABC):
         return range(self.RECURRENT[0], len(self.INPUTS))
 
     @abstractmethod
-    def step(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
+    def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
         """What the products have brought, the state, and the extra parameters, to the next state."""
 
     @abstractmethod
-    def back(self, code: Code, before: Before) -> Back:
+    def backward(self, code: Code, before: Before) -> Back:
         """The chain rule through one step."""
 
 
-def of(cell: RecurrentCell) -> CellCode | None:
+def of(cell: RecurrentCell) -> CellStep | None:
     """A cell as machine code; None where there is no such file."""
-    package, _, name = type(cell).__module__.rpartition(".")
+    package, _, file = type(cell).__module__.rpartition(".")
+    name = file.replace("_", "-")
     if package != "unroll.cells" or name not in plugins.names("unroll.cell_code"):
         return None
-    found: CellCode = plugins.load("unroll.cell_code", name).Code.of(cell)
+    found: CellStep = plugins.load("unroll.cell_code", name).Step.of(cell)
     return found

@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from unroll import machine_code
 from unroll.arithmetic import quotients, sigmoid, tanh
-from unroll.cell_code import After, Back, Before, CellCode, Vectors
+from unroll.cell_code import After, Back, Before, CellStep, Vectors
+from unroll.machine_code import Code
 
 
 @final
 @dataclass(frozen=True)
-class Code(CellCode):
+class Step(CellStep):
     """Gated recurrent unit; its gates are r, u and c."""
 
     INPUTS = (1, 2, 0)
     RECURRENT = (1, 2, 3)
     STATES = 1
 
-    def step(self, code: machine_code.Code, record: Vectors, state: Vectors, w: Vectors) -> After:
+    def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
         """One division for both gates, and one for the candidate."""
         (x_c, a_r, a_u, h_c), (h,) = record, state
         r, u = quotients(code, sigmoid(code, a_r), sigmoid(code, a_u))
         (candidate,) = quotients(code, tanh(code, code.fma(r, h_c, x_c)))
         return After((code.fma(u, candidate - h, h),), (candidate, r, u, None))
 
-    def back(self, code: machine_code.Code, before: Before) -> Back:
+    def backward(self, code: Code, before: Before) -> Back:
         """The reset gate stands inside the candidate's sum, so it receives that sum's gradient after the clip."""
         (candidate, r, u, h_c), (h,), (d_h,) = before.record, before.state, before.d_state
         one = code.constant(1.0)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import final
 
-from unroll import machine_code
 from unroll.arithmetic import quotients, sigmoid, tanh
-from unroll.cell_code import After, Back, Before, CellCode, Vectors
+from unroll.cell_code import After, Back, Before, CellStep, Vectors
 from unroll.cells import RecurrentCell
-from unroll.machine_code import Value
-from unroll.making_code import make
+from unroll.machine_code import Code
 
 
 @final
 @dataclass(frozen=True)
-class Code(CellCode):
+class Step(CellStep):
     """LSTM with peepholes `paper`, `lasagne` or `off`."""
 
     INPUTS = RECURRENT = (0, 1, 2, 3)
@@ -28,11 +24,11 @@ class Code(CellCode):
     peepholes: str
 
     @classmethod
-    def of(cls, cell: RecurrentCell) -> Code:
+    def of(cls, cell: RecurrentCell) -> Step:
         """With its peepholes."""
         return cls(cell.peepholes)
 
-    def step(self, code: machine_code.Code, record: Vectors, state: Vectors, w: Vectors) -> After:
+    def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
         """One division for i, f and g, and one for what comes after c."""
         (a_i, a_f, a_g, a_o), (_, c) = record, state
         if self.peepholes != "off":
@@ -44,7 +40,7 @@ class Code(CellCode):
         o, t = quotients(code, sigmoid(code, a_o), tanh(code, c_after))
         return After((o * t, c_after), (i, f, g, o), (t,))
 
-    def back(self, code: machine_code.Code, before: Before) -> Back:
+    def backward(self, code: Code, before: Before) -> Back:
         """Peepholes see gradients before the clip."""
         (i, f, g, o), (t,), (_, c), (_, c_after), (d_h, d_c), w, _ = before
         one = code.constant(1.0)
@@ -60,33 +56,3 @@ class Code(CellCode):
                 d_c = code.fma(d_o, w[2], d_c)
             d_w = [(d_i, c), (d_f, c), (d_o, c if self.peepholes == "paper" else c_after)]
         return Back([before.clipped(code, d) for d in (d_i, d_f, d_g, d_o)], (None, d_c), d_w)
-
-
-def pointwise(
-    code: machine_code.Code,
-    o: Value,  # the gates' sums, [rows, H] each
-    i: Value,
-    f: Value,
-    g: Value,
-    h: Value,  # [rows, H]: the next state takes its place
-    c: Value,  # the same
-    w: Value,  # [3, H]: of o, i and f
-    rows: Value,
-    H: Value,
-    *,
-    peepholes: str,
-) -> None:
-    """What follows a step's products, where torch has multiplied."""
-    with code.loop(rows) as r, code.loop(H // code.lanes) as v:
-        j = v * code.lanes
-        sums, state = ([code.load(code.at(x, r * H + j)) for x in some] for some in ((i, f, g, o), (h, c)))
-        weights = [code.load(code.at(w, H * gate + j)) for gate in (1, 2, 0)]
-        after = Code(peepholes).step(code, sums, state, weights)
-        for value, place in zip(after.state, (h, c), strict=True):
-            code.store(value, code.at(place, r * H + j))
-
-
-@cache
-def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(pointwise, bits, "aaaaaaann", peepholes=peepholes)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from unroll import machine_code
 from unroll.arithmetic import quotients, tanh
-from unroll.cell_code import After, Back, Before, CellCode, Vectors
+from unroll.cell_code import After, Back, Before, CellStep, Vectors
+from unroll.machine_code import Code
 
 
 @final
 @dataclass(frozen=True)
-class Code(CellCode):
+class Step(CellStep):
     """Simple recurrent network."""
 
     INPUTS = RECURRENT = (0,)
     STATES = 1
 
-    def step(self, code: machine_code.Code, record: Vectors, state: Vectors, w: Vectors) -> After:
+    def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
         """tanh of the sum."""
         return After(quotients(code, tanh(code, record[0])), (None,))
 
-    def back(self, code: machine_code.Code, before: Before) -> Back:
+    def backward(self, code: Code, before: Before) -> Back:
         """Through tanh."""
         (h,), (d_h,) = before.state_after, before.d_state
         return Back((before.clipped(code, d_h * (code.constant(1.0) - h * h)),), (None,))

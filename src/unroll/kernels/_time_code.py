@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from unroll.cell_code import Before, CellCode
+from unroll.cell_code import Before, CellStep
 from unroll.machine_code import Code, Value, Variable
 from unroll.making_code import make
 from unroll.panels import grown
@@ -47,12 +47,12 @@ def forward(
     H: Value,
     K: Value,
     *,
-    cell: CellCode,
+    cell: CellStep,
     looks: bool,
 ) -> None:
     """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
     G, X, both, wide = H * cell.groups, H * len(cell.INPUTS), cell.both, code.wide()
-    alone = cell.groups - both.stop  # groups that only h fills
+    rest = cell.groups - both.stop  # groups that only h fills
     states = (h, c)[: cell.STATES]
     with code.loop(T) as n:
         before = n * B + first
@@ -66,22 +66,28 @@ def forward(
             begin = Begin(sums, G)
         left = left_side(code, code.at(h, before * H), rows, H, room)
         product(code, sums, left, W, rows, H, H * len(both), begin, G)
-        if alone:
-            own, goal = columns_of(code, W, H * len(both), H), code.at(record, H * both.stop)
-            product(code, goal, left, own, rows, H, H * alone, None, G)
-        with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
-            j, row = v * wide.lanes, before + r
-            places = [code.at(record, r * G + H * group + j) for group in range(cell.groups)]
-            found = [wide.load(place) for place in places]
-            if looks:  # what only the symbol brings was not copied
-                symbol = code.at(brought, code.load_index(x, row) * X + j)
-                found[: both.start] = [wide.load(code.at(symbol, H * group)) for group in range(both.start)]
-            state = [wide.load(code.at(s, row * H + j)) for s in states]
-            after = cell.step(wide, found, state, [wide.load(code.at(w, H * k + j)) for k in range(cell.EXTRA)])
-            goals = [*places, *(code.at(s, (row + B) * H + j) for s in states), code.at(kept, row * H + j)]
-            for value, goal in zip((*after.record, *after.state, *after.kept), goals, strict=False):
-                if value is not None:
-                    wide.store(value, goal)
+        if rest:
+            W_rest, goal = columns_of(code, W, H * len(both), H), code.at(record, H * both.stop)
+            product(code, goal, left, W_rest, rows, H, H * rest, None, G)
+        with code.loop(rows) as r:
+            row, own = before + r, code.at(record, r * G)
+            symbol = code.at(brought, code.load_index(x, row) * X) if looks else own
+            with code.loop(H // wide.lanes) as v:
+                j = v * wide.lanes
+                places = [code.at(own, H * group + j) for group in range(cell.groups)]
+                # What only the symbol brings was not copied.
+                alone = [code.at(symbol, H * group + j) for group in range(both.start)]
+                after = cell.forward(
+                    wide,
+                    [wide.load(place) for place in (*alone, *places[both.start :])],
+                    [wide.load(code.at(s, row * H + j)) for s in states],
+                    [wide.load(code.at(w, H * k + j)) for k in range(cell.EXTRA)],
+                )
+                goals = [*places, *(code.at(s, (row + B) * H + j) for s in states)]
+                goals += [code.at(kept, row * H + j)] * cell.KEPT
+                for value, goal in zip((*after.record, *after.state, *after.kept), goals, strict=True):
+                    if value is not None:
+                        wide.store(value, goal)
 
 
 def backward(
@@ -113,7 +119,7 @@ def backward(
     K: Value,  # of the layer that looks: how many symbols there are
     together: Value,  # steps of a block
     *,
-    cell: CellCode,
+    cell: CellStep,
     looks: bool,
     weighs: bool,
 ) -> None:
@@ -143,11 +149,11 @@ def backward(
                 places = [code.at(record, r * G + H * group + j) for group in range(cell.groups)]
                 d_places = [code.at(d, (first + r) * H + j) for d in d_states]
                 earlier, later = ([wide.load(code.at(s, at * H + j)) for s in states] for at in (row, row + B))
-                back = cell.back(
+                back = cell.backward(
                     wide,
                     Before(
                         [wide.load(place) for place in places],
-                        [wide.load(code.at(kept, row * H + j))] * cell.KEPT,
+                        [wide.load(code.at(kept, row * H + j)) for _ in range(cell.KEPT)],
                         earlier,
                         later,
                         [wide.load(place) for place in d_places],
@@ -264,13 +270,13 @@ def arranged_back(d: Tensor, H: int, groups: Sequence[int], all_groups: int) -> 
 
 
 @cache
-def forward_for(bits: int, cell: CellCode, looks: bool, narrow: bool) -> Callable[..., None]:
+def forward_for(bits: int, cell: CellStep, looks: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(forward, bits, "aaaaaaaaaannnnnn", narrow, cell=cell, looks=looks)
 
 
 @cache
-def backward_for(bits: int, cell: CellCode, looks: bool, weighs: bool, narrow: bool) -> Callable[..., None]:
+def backward_for(bits: int, cell: CellStep, looks: bool, weighs: bool, narrow: bool) -> Callable[..., None]:
     """The code, made at its first use."""
     return make(backward, bits, "a" * 18 + "n" * 8, narrow, cell=cell, looks=looks, weighs=weighs)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unroll import cell_code, machine_code, parts, team
-from unroll.cell_code import CellCode
+from unroll.cell_code import CellStep
 from unroll.cells import State
 from unroll.kernels import Network, States
 from unroll.panels import grown, packed, padded, panel, start
@@ -62,7 +62,7 @@ def run_last(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: 
 class _Settings(NamedTuple):
     """How a layer computes."""
 
-    cell: CellCode
+    cell: CellStep
     clip: float
     narrow: bool  # products are of bfloat16
     keep: bool  # what the way back needs
@@ -105,7 +105,7 @@ class _Layer(torch.autograd.Function):
             x, brought, below = grown(x, 3, K).contiguous(), b.contiguous(), packed(grown(W_x, 1, K), narrow=narrow)
         of_run = (records, *_pair(states), kept, packed(W_h, narrow=narrow), w, brought, x, below)
         step = forward_for(8 * dtype.itemsize, cell, looks, narrow)
-        rows = _stretches(B, 1)
+        rows = _stretches(slice(0, B), 1)
         room_PM = take((len(rows), M, room_for(_most(rows), max(H, K), narrow)), dtype)
         calls = []
         for m in range(M):
@@ -143,7 +143,7 @@ class _Layer(torch.autograd.Function):
         else:
             K = x.shape[3]
             below, d_x = packed(grown(W_x, 1, K), True, narrow), take(tuple(x.shape), dtype)
-        rows = _stretches(B, 1)
+        rows = _stretches(slice(0, B), 1)
         P = len(rows)
         weighs = B >= P * OWN
         # Each part adds up its own share of the weights' gradients.
@@ -212,7 +212,7 @@ def _scattered(ids: Tensor, V: int, d_records_MNG: Tensor, filled: slice) -> Ten
     d_W_x, scatter = d_records_MNG.new_zeros(M, V, G), scatter_for(8 * d_records_MNG.dtype.itemsize)
 
     runs = [[start(x, m) for x in (d_records_MNG, ids, d_W_x)] for m in range(M)]
-    columns = _stretches(filled.stop, panel(d_W_x.dtype), filled.start)
+    columns = _stretches(filled, panel(d_W_x.dtype))
     team.do(scatter, [(*run, N, own.start, own.stop - own.start, G) for run in runs for own in columns])
     return d_W_x
 
@@ -227,15 +227,15 @@ def _weight_gradient(x_MNK: Tensor, d_records_MNG: Tensor, filled: slice, narrow
     d_W = whole.of[0][0].zero_()
 
     runs = [[start(x, m) for x in (d_W, x_MNK, d_records_MNG)] for m in range(M)]
-    columns = _stretches(filled.stop, panel(x_MNK.dtype), filled.start)
+    columns = _stretches(filled, panel(x_MNK.dtype))
     team.do(add, [(*run, N, K, G, own.start, own.stop - own.start) for run in runs for own in columns])
     return whole.totals()[0]
 
 
-def _stretches(stop: int, whole: int, first: int = 0) -> list[slice]:
-    """What lies between, in multiples of `whole`, a stretch a thread."""
-    found = parts.divided((stop - first) // whole, parts.count())
-    return [slice(first + own.start * whole, first + own.stop * whole) for own in found if own.stop > own.start]
+def _stretches(of: slice, whole: int) -> list[slice]:
+    """In multiples of `whole`, a stretch a thread."""
+    found = parts.divided((of.stop - of.start) // whole, parts.count())
+    return [slice(of.start + own.start * whole, of.start + own.stop * whole) for own in found if own.stop > own.start]
 
 
 def _most(stretches: list[slice]) -> int:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unroll import cell_code, parts, team
-from unroll.cell_code import CellCode
+from unroll.cell_code import CellStep
 from unroll.head import LEAK
 from unroll.kernels import Layer
 from unroll.model import Model
@@ -27,7 +27,7 @@ from unroll.stepping.one_row import OneRow
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
-NOWHERE = 0  # room that only narrow code needs; the second state of a cell that has one
+NOWHERE = 0  # room that only narrow code needs; the second state of a cell that has but one
 
 
 def _packed(W_KN: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class _Layer(NamedTuple):
     step: Callable[..., None]
 
     @classmethod
-    def of(cls, layer: Layer, H: int, first: bool, cell: CellCode) -> _Layer:
+    def of(cls, layer: Layer, H: int, first: bool, cell: CellStep) -> _Layer:
         from unroll.kernels._time_code import arranged, forward_for
 
         W_x, b = (arranged(x.detach()[0], H, cell.INPUTS) for x in (layer.W_x, layer.b))

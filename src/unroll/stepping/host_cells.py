@@ -71,7 +71,7 @@ def _pointwise(cell: cells.RecurrentCell, layer: Layer) -> Callable[..., None] |
     H, size = layer.W_h.shape[1], layer.W_h.element_size()
     if type(cell) is not lstm.Cell or not machine_code.available() or H * size % machine_code.vector_bytes():
         return None
-    from unroll.cell_code.lstm import pointwise_for
+    from unroll.stepping.one_pass import pointwise_for
 
     return pointwise_for(8 * size, cell.peepholes)
 
