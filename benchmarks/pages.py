@@ -6,7 +6,7 @@ python benchmarks/pages.py
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,55 +136,59 @@ def cpus(records: Mapping[str, Any]) -> str:
     peer that keeps its memory."""
     columns = ("processor", "r", "γ", "loss", "ours, ms", "side by side", "nn.LSTM, ms", "times faster", "side by side")
     columns += ("the products, ms", "the peak, ms", "times, at the peak", "nn.LSTM, memory kept, ms", "times faster")
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    for name, found in records.items():
-        for case in found["cases"]:
-            peak = case.get("peak_ms")
-            most = f"{peak:.1f} | {case['peer_ms'] / peak:.2f}" if peak else "– | –"
-            fleet, times = (f"{case[key]:.{places}f}" if key in case else "–" for key, places in FLEET)
-            lines.append(
-                f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['ours_ms']:.1f} | {fleet} | "
-                f"{case['peer_ms']:.1f} | {case['ratio']:.2f} | {times} | {case['floor_ms']:.1f} | {most} | "
-                f"{_kept(case)} |"
-            )
-    return "\n".join(lines)
-
-
-def _kept(case: Mapping[str, Any]) -> str:
-    """The peer that keeps its memory, and how many times faster ours is."""
-    kept = case.get("kept")
-    return f"{kept['peer_ms']:.1f} | {kept['ratio']:.2f}" if kept else "– | –"
+    rows = []
+    for name, case in _cases(records):
+        peak = case.get("peak_ms")
+        most = (f"{peak:.1f}", f"{case['peer_ms'] / peak:.2f}") if peak else ("–", "–")
+        fleet, times = (f"{case[key]:.{places}f}" if key in case else "–" for key, places in FLEET)
+        peer = (f"{case['peer_ms']:.1f}", f"{case['ratio']:.2f}", times, f"{case['floor_ms']:.1f}")
+        rows.append((name, *_what(case), f"{case['ours_ms']:.1f}", fleet, *peer, *most, *_kept(case)))
+    return table(columns, rows)
 
 
 def cpus_of_cells(records: Mapping[str, Mapping[str, Any]]) -> str:
     """Ours against torch's own layers of other cells."""
     columns = ("processor", "cell", "r", "γ", "loss", "ours, ms", "torch's, ms", "times faster")
     columns += ("torch's, memory kept, ms", "times faster", "ours in bfloat16, ms")
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    rows = []
     for cell, by_processor in records.items():
-        for name, found in by_processor.items():
-            for case in found["cases"]:
-                lines.append(
-                    f"| {name} | {cell} | {case['layers']} | {case['hidden']} | {case['loss']} | "
-                    f"{case['ours_ms']:.1f} | {case['peer_ms']:.1f} | {case['ratio']:.2f} | {_kept(case)} | "
-                    f"{case['bfloat16_ms']:.1f} |"
-                )
-    return "\n".join(lines)
+        for name, case in _cases(by_processor):
+            times = (f"{case['ours_ms']:.1f}", f"{case['peer_ms']:.1f}", f"{case['ratio']:.2f}")
+            rows.append((name, cell, *_what(case), *times, *_kept(case), f"{case['bfloat16_ms']:.1f}"))
+    return table(columns, rows)
 
 
 def cpus_in_bfloat16(records: Mapping[str, Any]) -> str:
     """Ours in bfloat16, against nn.LSTM in float32, and under autocast."""
     columns = ("processor", "r", "γ", "loss", "ours, ms", "nn.LSTM, float32, ms", "times faster")
     columns += ("nn.LSTM, autocast, ms", "times faster")
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    for name, found in records.items():
-        for case in found["cases"]:
-            lines.append(
-                f"| {name} | {case['layers']} | {case['hidden']} | {case['loss']} | {case['bfloat16_ms']:.1f} | "
-                f"{case['peer_ms']:.1f} | {case['bfloat16_ratio']:.2f} | {case['autocast_ms']:.1f} | "
-                f"{case['autocast_ratio']:.2f} |"
-            )
-    return "\n".join(lines)
+    rows = []
+    for name, case in _cases(records):
+        peer = (f"{case['peer_ms']:.1f}", f"{case['bfloat16_ratio']:.2f}")
+        cast = (f"{case['autocast_ms']:.1f}", f"{case['autocast_ratio']:.2f}")
+        rows.append((name, *_what(case), f"{case['bfloat16_ms']:.1f}", *peer, *cast))
+    return table(columns, rows)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (columns, *rows)]
+    return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
+
+
+def _cases(records: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Each case of each processor."""
+    return [(name, case) for name, found in records.items() for case in found["cases"]]
+
+
+def _what(case: Mapping[str, Any]) -> tuple[str, str, str]:
+    return str(case["layers"]), str(case["hidden"]), case["loss"]
+
+
+def _kept(case: Mapping[str, Any]) -> tuple[str, str]:
+    """The peer that keeps its memory, and how many times faster ours is."""
+    kept = case.get("kept")
+    return (f"{kept['peer_ms']:.1f}", f"{kept['ratio']:.2f}") if kept else ("–", "–")
 
 
 def one_stream(found: Mapping[str, Any]) -> str:
