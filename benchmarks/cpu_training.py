@@ -14,8 +14,8 @@ core. A round during which other processes used the processor does not count (wh
 faster in one process and slower in the next by up to a third, the same in all its rounds, so a case has several
 processes, one after the other. Times are medians over all rounds, and a ratio is the median of the rounds' ratios.
 
-What makes the difference is memory: the peer gives tens of megabytes back to the system after each step and asks for
-them again, page by page, unless something else keeps the heap large. So each case has one process more, in which the
+What makes the difference is memory: the peer gives it back to the system after each step and asks for it again, page by
+page, unless something else keeps the heap large. So each case has one process more, in which the
 allocator is told to keep everything (`KEPT`): hardly anybody does that, but there the peer is at its best.
 
     python benchmarks/cpu_training.py [--cell lstm] [--processes 3] [--rounds 5] [--seconds 60]
