@@ -45,10 +45,12 @@ def test_a_file_is_written_synced_read_back_renamed_and_then_its_folder_is_synce
     monkeypatch.setattr(os, "replace", renamed)
     monkeypatch.setattr(Path, "read_bytes", read_back)
     durable.write(tmp_path / "file", b"content")
+    temporary = calls[1][1]
+    assert temporary.startswith(f"file.{os.getpid():x}-")
     assert calls == [
-        ("fsync", ("file.partial", 7)),  # all 7 bytes had left the process
-        ("read", "file.partial"),
-        ("rename", ("file.partial", "file")),
+        ("fsync", (temporary, 7)),  # all 7 bytes had left the process
+        ("read", temporary),
+        ("rename", (temporary, "file")),
         ("fsync", tmp_path.name),
     ]
 
@@ -70,7 +72,7 @@ def test_a_checkpoint_and_a_metrics_line_go_through_the_same_order(tmp_path: Pat
 def test_what_is_read_back_differently_is_not_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     durable.write(tmp_path / "file", b"old")
     whole = durable.write_temporary
-    monkeypatch.setattr(durable, "write_temporary", lambda path, content: whole(path, b"N" + content[1:]))
+    monkeypatch.setattr(durable, "write_temporary", lambda path, file, content: whole(path, file, b"N" + content[1:]))
     with pytest.raises(SaveError, match="read back"):
         durable.write(tmp_path / "file", b"new")
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"file": b"old"}

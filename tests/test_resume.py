@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import killing
 import pytest
@@ -203,11 +203,11 @@ def test_a_full_disk_in_the_midst_of_a_run_leaves_the_last_checkpoint_and_one_li
 ) -> None:
     whole = durable.write_temporary
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, file: BinaryIO, content: bytes) -> None:
         if "batch-000000009" in path.name:
-            path.write_bytes(content[: len(content) // 2])
+            file.write(content[: len(content) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        whole(path, content)
+        whole(path, file, content)
 
     monkeypatch.setattr(durable, "write_temporary", full)
     with pytest.raises(SaveError, match="No space left on device") as caught:

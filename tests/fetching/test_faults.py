@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from fetch_cases import CONTENT, SMALL, get, names
@@ -92,10 +92,10 @@ def test_a_disk_that_fills_up_at_the_note_installs_nothing(
 ) -> None:
     whole = durable.write_temporary
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, file: BinaryIO, content: bytes) -> None:
         if path.name.startswith("english.json"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        whole(path, content)
+        whole(path, file, content)
 
     monkeypatch.setattr(durable, "write_temporary", full)
     with pytest.raises(SaveError, match="No space left on device"):

@@ -1,0 +1,137 @@
+"""Reading files that a stranger may have made, in a run's folder, a sweep's or the cache.
+
+Only regular files are opened, never through a link, and none that is larger than its kind can be. What they hold is
+parsed within limits that are looked at before the work begins. A refusal is an OSError or a ValueError whose text is
+fit for a message; whoever reads knows which error of Unroll's it is.
+
+What is guarded against is a folder that somebody sent, not a program that changes the folder at the same moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
+ITEMS = 1 << 17  # values in one JSON document, unless the caller knows better
+SEAL = "sha256"  # the key under which a JSON document carries a digest of the rest of itself
+# Windows has neither: there a link is noticed by looking at it first, and there are no named pipes in folders.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+CAREFULLY = _NO_LINK | _NO_WAIT | _BINARY | getattr(os, "O_CLOEXEC", 0)
+
+
+def present(path: Path) -> bool:
+    """Whether there is anything under this name: a link that leads nowhere is something, too."""
+    return os.path.lexists(path)
+
+
+def require_regular(path: Path) -> os.stat_result:
+    """What the system says of a regular file; an OSError where the name stands for anything else, or for nothing."""
+    found = os.lstat(path)
+    wrong = unlike_file(found.st_mode)
+    if wrong:
+        raise OSError(errno.EINVAL, f"it is {wrong}, not a regular file")
+    return found
+
+
+def unlike_file(mode: int) -> str | None:
+    """What a name stands for if not for a regular file, in words."""
+    kinds = {
+        "a link": stat.S_ISLNK,
+        "a folder": stat.S_ISDIR,
+        "a named pipe": stat.S_ISFIFO,
+        "a socket": stat.S_ISSOCK,
+    }
+    if stat.S_ISREG(mode):
+        return None
+    return next((words for words, holds in kinds.items() if holds(mode)), "a device")
+
+
+def is_regular(path: Path) -> bool:
+    """Whether this is a regular file, not reached through a link of that name."""
+    try:
+        require_regular(path)
+    except OSError:
+        return False
+    return True
+
+
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder, not reached through a link of that name."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def open_file(path: Path, at_most: int | None = None) -> BinaryIO:
+    """A regular file, open to be read; an OSError where it is none, or has more bytes than it may."""
+    require_regular(path)  # to open a device can be an action
+    handle = os.open(path, os.O_RDONLY | CAREFULLY)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if at_most is not None and found.st_size > at_most:
+            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {at_most:,} are read")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read(path: Path, at_most: int) -> bytes:
+    """All of a regular file that has no more bytes than that."""
+    with open_file(path, at_most) as file:
+        content = file.read(at_most + 1)
+    if len(content) > at_most:  # it grew
+        raise OSError(errno.EFBIG, f"it has more than {at_most:,} bytes")
+    return content
+
+
+def parse_json(content: bytes | str, items: int = ITEMS) -> Any:
+    """A JSON value of at most so many items; a ValueError where it is none, or is too deep or too large."""
+    comma = b"," if isinstance(content, bytes) else ","
+    if content.count(comma) > items:  # type: ignore[arg-type]
+        raise ValueError(f"it holds more than {items:,} values")
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """A TOML document; a ValueError where it is none, or is too deep."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def digest(content: Any) -> str:
+    """A hash of a JSON value that does not depend on how it is written down."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(content: Mapping[str, Any], apart: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A JSON object with a digest of itself; clocks stand `apart`, so that equal runs have equal digests."""
+    return {**content, SEAL: digest({name: value for name, value in content.items() if name not in apart})}
+
+
+def unsealed(content: Any, apart: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The object without its digest, which must be right where there is one: older versions wrote none."""
+    if not isinstance(content, dict):
+        raise ValueError("it must be a JSON object")
+    bare = {name: value for name, value in content.items() if name != SEAL}
+    if SEAL in content and sealed(bare, apart)[SEAL] != content[SEAL]:
+        raise ValueError(f"its {SEAL} is not that of what it says")
+    return bare
