@@ -115,7 +115,7 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
     options = ["--k1", 0, "--k2", -3, "--dropout", 1.5, "--hidden", 0, "--learning-rate", "nan", "--cell", "lstn"]
     words = ["k1 must be at least 1. Got 0", "k2 must be at least 1. Got -3", "dropout must be at least 0 and below 1"]
     words += [
-        "hidden must be at least 1",
+        "hidden must be between 1 and 1,000,000. Got 0",
         "learning_rate must be a positive number, at most 1e30. Got nan",
         "Did you mean lstm?",
     ]
@@ -151,8 +151,11 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
         (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),
         (["--k1", 10**23], ["k1 must be below 2^31"]),
-        (["--rows", 10**23, "--batches", 10**23], ["rows must be below 2^31", "batches must be below 2^31"]),
-        (["--rows", 10**9], ["1,000,000,000 rows of windows", "Lower --k2 or --rows"]),
+        (["--rows", 10**23, "--batches", 10**23], ["rows must be between 1 and 1,000,000", "batches must be below 2^31"]),
+        (["--rows", 10**6], ["1,000,000 rows of windows", "Lower --k2 or --rows"]),
+        (["--layers", 10**9], ["layers must be between 1 and 1,000"]),
+        (["--k2", 10**9], ["k2 must be at most 1,000,000"]),
+        (["--exclude", "x" * 10_000], ["exclude must be at most 4,096 characters in all"]),
         (["--evaluations", 10**9], ["evaluations must be between 2 and 10,000"]),
     ],
 )

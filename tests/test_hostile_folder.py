@@ -77,7 +77,7 @@ def test_what_is_no_run_folder_is_said_to_be_none(tmp_path: Path) -> None:
         ('{"kind": "chars", "symbols": ["a", ""]}', "non-empty"),
         ('{"kind": "chars", "symbols": ["a", 3]}', "non-empty"),
         ('{"kind": "chars", "symbols": ["a", "b", "a"]}', "different"),
-        ('{"kind": "chars", "symbols": ["a", "b"]}', "must be"),  # whole, but not these weights' vocabulary
+        ('{"kind": "chars", "symbols": ["a", "b"]}', "not the vocabulary that the weights were trained with"),
         (b"\xff\xfe", "cannot be read"),
     ],
 )

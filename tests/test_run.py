@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from killing import PROCEDURES, results, uninterrupted
 
 import unroll
-from unroll import durable, readiness
+from unroll import durable, metric_lines, readiness
 from unroll.errors import RunError, SaveError
 from unroll.events import Event, Stepped, Warned
 from unroll.run import RunFolder
@@ -203,8 +203,10 @@ def test_two_damaged_checkpoints_are_told_and_nothing_is_begun_again_behind_the_
 
 def test_metrics_lines_after_the_checkpoint_are_cut_back_and_said_again(half: Path) -> None:
     with open(half / "metrics.jsonl", "a") as file:
-        file.write(json.dumps({"batch": 99}) + '\n{"batch": 1')
-    assert RunFolder(half).metrics[-1] == {"batch": 99}  # the line that a crash cut off is left out
+        _, last = metric_lines.read((half / "metrics.jsonl").read_bytes())
+        line = {"batch": 99, "sequences": 1, "loss": None, "perplexity": {}, "seconds": 1}
+        file.write(metric_lines.write(last, line) + '\n{"batch": 1')
+    assert RunFolder(half).metrics[-1] == line  # the line that a crash cut off is left out
     resume(half)
     assert results(half.parent, PROCEDURE) == uninterrupted(PROCEDURE)
 
@@ -321,10 +323,13 @@ def test_a_checkpoint_of_another_model_or_under_another_name_is_refused(half: Pa
         resume(half)
 
 
-def test_a_stray_file_among_the_checkpoints_does_no_harm(half: Path) -> None:
-    for name in ("batch-99.safetensors", "batch-000000099.safetensors", "batch-000000024.safetensors.partial", "notes"):
+def test_a_stray_file_among_the_checkpoints_does_no_harm_and_none_of_somebody_elses_is_deleted(half: Path) -> None:
+    foreign = {"batch-99.safetensors", "notes", "batch-٣٣٣٣٣٣٣٣٣.safetensors", "mine.partial"}
+    for name in ("batch-000000099.safetensors", "batch-000000024.safetensors.partial", *foreign):
         (half / "checkpoints" / name).write_bytes(b"?")
     assert start(resume(half)) == NEWER
+    assert {path.name for path in (half / "checkpoints").iterdir()} == foreign
+    shutil.rmtree(half / "checkpoints")
     assert results(half.parent, PROCEDURE) == uninterrupted(PROCEDURE)
 
 

@@ -73,6 +73,7 @@ class Bookkeeping:
         self.seconds = self.evaluating = 0.0
         self.seen = learner.look()  # at the last look
         self.saved_at, self.save_cost, self.saved_batch = time.perf_counter(), 0.0, 0
+        self.vocabularies = [corpus.vocabulary.digest for corpus in corpora]
         self.tests = [_test_ids(e, c, learner.model.device) for e, c in zip(self.experiments, corpora, strict=True)]
 
     @property
@@ -105,6 +106,7 @@ class Bookkeeping:
         for m, folder in enumerate(self.folders):
             self.done[m] = folder.status["state"] in ("finished", "stopped")
             if self.done[m]:
+                folder.require_weights()
                 folder.drop_checkpoints()  # it may have been killed before it could
             held.append({c.batch: c for c in folder.good_checkpoints(messages)})
         going = [m for m, done in enumerate(self.done) if not done]
@@ -144,6 +146,7 @@ class Bookkeeping:
     def _require_fit(self, m: int, checkpoint: Checkpoint) -> None:
         """A whole checkpoint may still be that of another run."""
         path = self.folders[m].path
+        self.folders[m].require_vocabulary(checkpoint.facts)
         if changes := changed_since(checkpoint.facts, self.experiments[m]):
             raise RunError(
                 f"{path / 'run.toml'} was changed since batch {checkpoint.batch:,}: {'; '.join(changes)}. "
@@ -302,6 +305,7 @@ class Bookkeeping:
         return {
             "identity": experiment.identity,
             "run": write_toml(experiment),
+            "vocabulary": self.vocabularies[m],
             "seconds": repr(self.seconds),
             "evaluating": repr(self.evaluating),
         }

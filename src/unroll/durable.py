@@ -119,15 +119,20 @@ def _hold(handle: int) -> bool | None:
     return True
 
 
-def clear_partials(folder: Path, ours: Callable[[str], bool]) -> None:
-    """Remove the temporaries that killed processes left of files whose names are `ours`; nothing else."""
+def clear_partials(folder: Path, ours: Callable[[str], bool], alone: bool = False) -> None:
+    """Remove the temporaries that killed processes left of files whose names are `ours`; nothing else.
+
+    Where the caller holds the folder, and so writes in it `alone`, all of them are left over.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
         return
     for name in names:
         match = _PARTIAL_NAME.fullmatch(name)
-        if match and ours(match["name"]) and _left_over(folder / name, known=bool(match["token"])):
+        if not match or not ours(match["name"]) or not untrusted.is_regular(folder / name):
+            continue
+        if alone or _left_over(folder / name, known=bool(match["token"])):
             with suppress(OSError):
                 (folder / name).unlink()
 
@@ -171,6 +176,25 @@ def append(path: Path, line: str) -> int:
         raise SaveError(f"Could not write to {path}: {error.strerror or error}.") from None
 
 
+def cut(path: Path, size: int) -> None:
+    """Cut a file back to so many bytes, for good; a file that has a second name elsewhere gets a copy of its own."""
+    try:
+        with untrusted.open_file(path) as file:
+            before = os.fstat(file.fileno())
+            kept = file.read(size) if before.st_nlink > 1 else b""
+        if before.st_nlink > 1:
+            write(path, kept)
+            return
+        handle = os.open(path, os.O_WRONLY | untrusted.CAREFULLY)
+        try:
+            os.ftruncate(handle, size)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise SaveError(f"Could not write to {path}: {error.strerror or error}.") from None
+
+
 def finite(content: Any) -> Any:
     """The same with numbers that JSON has no word for as null."""
     if isinstance(content, dict):
@@ -188,23 +212,18 @@ def seal(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:
     return content.replace(_BLANK.encode(), hashlib.sha256(content).hexdigest().encode(), 1)
 
 
-def unseal(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+def unseal(path: Path, at_most: int | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and facts of a sealed file, or a RunError that says what is wrong with it.
 
-    Where the caller knows some tensors' `shapes`, a file in which they are others is refused before it is read.
+    A file of more bytes than the caller expects `at_most` is refused before it is read.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
 
     with _opened(path) as (file, size):
         header = _header(path, file, size)
-        wrong = [
-            f"{name} in {path} must be {list(shape)}. Got {header.shapes.get(name, 'nothing')}."
-            for name, shape in (shapes or {}).items()
-            if header.shapes.get(name) != list(shape)
-        ]
-        if wrong:
-            raise RunError(*wrong)
+        if at_most is not None and size > at_most:
+            raise RunError(f"{path} has {size:,} bytes; this model's are at most {at_most:,}. It is another's.")
         file.seek(0)
         content = file.read(size)
     try:
@@ -229,7 +248,6 @@ class Header:
     """What stands before the tensors of a sealed file."""
 
     facts: dict[str, str]
-    shapes: dict[str, list[int]]
     stated: str  # the hash that the file says it has
     seal_at: int  # where that stands
 
@@ -262,8 +280,7 @@ def _header(path: Path, file: BinaryIO, size: int) -> Header:
         ends = [tensor["data_offsets"][1] for tensor in content.values()]
         if 8 + length + max(ends, default=0) != size:
             raise ValueError
-        shapes = {name: list(tensor["shape"]) for name, tensor in content.items()}
-        return Header(dict(facts), shapes, stated, 8 + text.index(stated.encode()))
+        return Header(dict(facts), stated, 8 + text.index(stated.encode()))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise _damaged(path, size) from None
 

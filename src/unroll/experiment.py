@@ -10,25 +10,31 @@ import codecs
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
-from unroll import plugins
+from unroll import plugins, untrusted
 from unroll.errors import ConfigurationError, did_you_mean
 from unroll.scheme import LARGEST, Scheme, parse_training
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
 SEEDS = 2**63
+LONGEST_TEXT = 4_096  # characters of a path, or of all patterns
+MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
 
 Check = tuple[Callable[[Any], bool], str]
 
 
 def _at_least(low: float) -> Check:
     return lambda v: v >= low, f"at least {low}"
+
+
+def _up_to(high: int) -> Check:
+    """A count that something loops over or makes a table of: bounded before that begins."""
+    return lambda v: 1 <= v <= high, f"between 1 and {high:,}"
 
 
 def _one_of(*names: str) -> Check:
@@ -77,9 +83,9 @@ class Experiment:
 
     cell: str = _setting("model", "lstm")
     peepholes: str = _setting("model", "paper", _one_of("paper", "lasagne", "off"))
-    layers: int = _setting("model", 1, _at_least(1))
-    hidden: int = _setting("model", 512, _at_least(1))
-    dense: int = _setting("model", 1024, _at_least(1))
+    layers: int = _setting("model", 1, _up_to(MOST_LAYERS))
+    hidden: int = _setting("model", 512, _up_to(MOST_UNITS))
+    dense: int = _setting("model", 1024, _up_to(MOST_UNITS))
     dropout: float = _setting("model", 0.0, _within(0, 1, "at least 0 and below 1"))
     forget_bias: float = _setting("model", 0.0, (math.isfinite, "a finite number"))
 
@@ -87,7 +93,7 @@ class Experiment:
     learning_rate: float = _setting("optimiser", 0.001, _RATE)
 
     batches: int = _setting("training", 12800, _at_least(1))
-    rows: int = _setting("training", 64, _at_least(1))
+    rows: int = _setting("training", 64, _up_to(MOST_ROWS))
     clip: float = _setting("training", 50.0, (lambda v: v > 0, "a positive number"))
     seed: int = _setting("training", 0, _SEED)
     precision: str = _setting("training", "float32", _one_of("float32", "float64", "tf32", "bfloat16"))
@@ -186,6 +192,12 @@ def problems(experiment: Experiment) -> list[str]:
     for name in ("corpus", "title"):
         if name in right and not _is_text(right[name]):
             found.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
+    for name in ("corpus", "encoding", "device"):
+        if name in right and "\0" in right[name]:
+            found.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
+    for name in ("corpus", "title", "ext", "exclude"):
+        if len("".join(right.get(name, ""))) > LONGEST_TEXT:
+            found.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
@@ -267,8 +279,8 @@ def _line(name: str, value: Any) -> str:
 def read_toml(text: str, where: str = "run.toml") -> Experiment:
     """The experiment that run.toml describes; unknown tables and keys and wrong types are all told at once."""
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = untrusted.parse_toml(text)
+    except ValueError as error:
         raise ConfigurationError(f"{where} is not valid TOML: {error}.") from None
     return from_tables(document, where)
 

@@ -10,11 +10,17 @@
 
 Order matters: a metrics line is on disk before the checkpoint that counts it, and a checkpoint records how long
 metrics.jsonl was. On resume the file is cut back to that, and training says those lines again.
+
+A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
+and only what has a name of our own is ever deleted. The weights carry what the other files must agree with: run.toml,
+and digests of the vocabulary and of the metrics.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -23,17 +29,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unroll import durable, locking
+from unroll import durable, locking, metric_lines, untrusted
 from unroll.errors import RunError, SaveError
 from unroll.experiment import Experiment, differences, read_toml, write_toml
 from unroll.tokens import Vocabulary
+from unroll.untrusted import KILOBYTE, MEGABYTE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 KEPT = 2  # checkpoints
-# What `create` has written when it has not yet written run.toml, which is the last.
-UNFINISHED = {"vocabulary.json", "vocabulary.json" + durable.PARTIAL, "run.toml" + durable.PARTIAL}
+CHECKPOINTS = "checkpoints"
+# The files of a run, with the most bytes that each is read to have.
+SIZES = {
+    "run.toml": 64 * KILOBYTE,
+    "status.json": 64 * KILOBYTE,
+    "vocabulary.json": 64 * MEGABYTE,
+    "metrics.jsonl": 16 * MEGABYTE,
+    "weights.safetensors": None,  # follows from the model
+    "perplexity.png": None,  # is never read
+}
+SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
+MOMENTS = 4  # tensors at most that an optimiser keeps for each parameter
+UNFINISHED = {"vocabulary.json"}  # what `create` has written when it has not yet written run.toml, which is the last
+STATES = ("training", "interrupted", "finished", "stopped")
+CLOCKS = ("seconds", "evaluating")  # of status.json; equal runs differ in them
 
 
 @dataclass(frozen=True)
@@ -55,29 +75,59 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._last_line: tuple[int, str] | None = None  # how long metrics.jsonl was, and its last line's digest
 
     @classmethod
     def create(cls, path: str | Path, experiment: Experiment, vocabulary: Vocabulary) -> RunFolder:
         """A new folder, refused where one with anything in it exists."""
         folder = cls(path)
-        folder.refuse_occupied()
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"Cannot make the folder {path}: {error.strerror}. Choose another with --out.") from None
-        durable.write(folder.path / "vocabulary.json", vocabulary.to_json().encode())
-        durable.write(folder.path / "run.toml", write_toml(experiment).encode())
+        folder.make()
+        folder.describe(experiment, vocabulary)
         return folder
+
+    def make(self) -> None:
+        """The folder itself, empty."""
+        self.refuse_occupied()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"Cannot make the folder {self.path}: {error.strerror}. Choose another with --out."
+            ) from None
+
+    def describe(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
+        """Write down what will be trained, into an empty folder."""
+        self.refuse_occupied()
+        durable.write(self.path / "vocabulary.json", vocabulary.to_json().encode())
+        durable.write(self.path / "run.toml", write_toml(experiment).encode())
 
     def begin(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
         """Create the folder unless it is a run already; what a crash left of an earlier attempt is cleared away."""
         if self.is_run():
             return
-        found = list(self.path.iterdir()) if self.path.is_dir() else []
-        if all(path.name in UNFINISHED and path.is_file() and not path.is_symlink() for path in found):
-            for path in found:
-                path.unlink()
+        if untrusted.is_folder(self.path):
+            durable.clear_partials(self.path, SIZES.__contains__, alone=True)
+            found = list(self.path.iterdir())
+            if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in found):
+                for path in found:
+                    path.unlink()
         RunFolder.create(self.path, experiment, vocabulary)
+
+    def require_own_kind(self) -> None:
+        """A run's folder holds regular files, and one folder, under our names: a RunError where it does not."""
+        wrong = []
+        for name in (*SIZES, CHECKPOINTS):
+            path = self.path / name
+            try:
+                wants_folder = name == CHECKPOINTS
+                found = os.lstat(path).st_mode
+                kind = untrusted.unlike_file(found) or "a file"
+                if kind != ("a folder" if wants_folder else "a file"):
+                    wrong.append(f"{path} must be {'a folder' if wants_folder else 'a regular file'}: it is {kind}.")
+            except OSError:
+                continue  # what is missing is said where it is needed
+        if wrong:
+            raise RunError(*wrong)
 
     def has_saved(self) -> bool:
         """Whether there is anything that training anew would lose."""
@@ -89,7 +139,11 @@ class RunFolder:
 
     def refuse_occupied(self) -> None:
         """Nothing that exists is ever written over."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        try:
+            occupied = untrusted.present(self.path) and (not self.path.is_dir() or any(self.path.iterdir()))
+        except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
+            raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
+        if occupied:
             goes_on = False
             with suppress(RunError):  # what is wrong with it is said where it is gone on with
                 goes_on = self.is_run() and not self.has_ended()
@@ -98,7 +152,7 @@ class RunFolder:
 
     def is_run(self) -> bool:
         """Whether this looks like a run at all."""
-        return (self.path / "run.toml").is_file()
+        return untrusted.is_regular(self.path / "run.toml")
 
     @property
     def experiment(self) -> Experiment:
@@ -118,82 +172,158 @@ class RunFolder:
     def status(self) -> dict[str, Any]:
         """status.json; {"state": "new"} where training has not begun."""
         # It is written before anything that training makes: beside any of that, its absence means a half-copied folder.
-        begun = any((self.path / name).exists() for name in ("metrics.jsonl", "checkpoints", "weights.safetensors"))
-        if not begun and not (self.path / "status.json").exists():
+        made = ("status.json", "metrics.jsonl", CHECKPOINTS, "weights.safetensors")
+        if not any(untrusted.present(self.path / name) for name in made):
             return {"state": "new", "batch": 0}
+        text = self._text("status.json")
         try:
-            content = json.loads(self._text("status.json"))
-            if not isinstance(content["state"], str) or not isinstance(content["batch"], int):
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
+            return _checked_status(untrusted.unsealed(untrusted.parse_json(text), apart=CLOCKS))
+        except ValueError as error:
             raise RunError(
-                f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state and a batch."
+                f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state and a batch ({error})."
             ) from None
-        return dict(content)
 
     @status.setter
     def status(self, status: Mapping[str, Any]) -> None:
-        durable.write(self.path / "status.json", (json.dumps(status, indent=1) + "\n").encode())
+        content = untrusted.sealed(status, apart=CLOCKS)
+        durable.write(self.path / "status.json", (json.dumps(content, indent=1) + "\n").encode())
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The evaluations so far; a last line cut off by a crash is left out."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        try:
-            content = [dict(json.loads(line)) for line in lines]
-            last = int(content[-1]["batch"]) if content else 0
-        except (ValueError, TypeError, KeyError):
-            raise RunError(f"{path} is damaged: each line must be a JSON object with a batch.") from None
+        content = self._metrics_bytes()
+        lines, _ = self._lines(content)
+        last = lines[-1]["batch"] if lines else 0
         status = self.status
         if status["state"] == "finished" and last != status["batch"]:
             raise RunError(
                 f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
             )
-        return content
+        facts = self.carried_facts()
+        if hashlib.sha256(content).hexdigest() != facts.get("metrics", hashlib.sha256(content).hexdigest()):
+            raise RunError(f"{path} is damaged: it is not the one that the weights were stored with.")
+        if "metrics" in facts and abs(float(facts["seconds"]) - status.get("seconds", 0.0)) > 0.001:
+            raise RunError(f"{self.path / 'status.json'} is damaged: its seconds are not those that the weights carry.")
+        return lines
+
+    def _metrics_bytes(self, size: int | None = None) -> bytes:
+        """The content of metrics.jsonl, or its first `size` bytes; nothing where there is none yet."""
+        path = self.path / "metrics.jsonl"
+        if not untrusted.present(path):
+            return b""
+        try:
+            return untrusted.read(path, SIZES["metrics.jsonl"] or 0)[:size]
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+    def _lines(self, content: bytes) -> tuple[list[dict[str, Any]], str]:
+        try:
+            return metric_lines.read(content)
+        except ValueError as error:
+            raise RunError(f"{self.path / 'metrics.jsonl'} is damaged: {error}.") from None
+
+    def carried_facts(self) -> dict[str, str]:
+        """What the weights at the end say of the run; nothing where there are none, or none that can be read."""
+        with suppress(RunError):
+            return durable.header_facts(self.path / "weights.safetensors")
+        return {}
 
     def record(self, metrics: Mapping[str, Any]) -> None:
         """Add an evaluation."""
-        durable.append(self.path / "metrics.jsonl", json.dumps(durable.finite(dict(metrics))))
+        path, said = self.path / "metrics.jsonl", durable.finite(dict(metrics))
+        size = path.stat().st_size if untrusted.is_regular(path) else 0
+        if self._last_line is None or self._last_line[0] != size:
+            self._last_line = size, self._lines(self._metrics_bytes())[1]
+        before = self._last_line[1]
+        self._last_line = durable.append(path, metric_lines.write(before, said)), metric_lines.link(before, said)
 
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint and drop all but the last two."""
-        folder = self.path / "checkpoints"
+        folder = self.path / CHECKPOINTS
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
             raise SaveError(f"Could not make {folder}: {error.strerror}.") from None
-        metrics = self.path / "metrics.jsonl"
-        size = metrics.stat().st_size if metrics.exists() else 0
-        known = {**facts, "batch": str(batch), "metrics_bytes": str(size)}
-        durable.write(folder / f"batch-{batch:09d}.safetensors", durable.seal(tensors, known))
+        if not untrusted.is_folder(folder):
+            raise SaveError(f"Could not save to {folder}: it is a link, and links are not followed.")
+        content = self._metrics_bytes()
+        known = {**facts, "batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
+        durable.write(folder / _checkpoint_name(batch), durable.seal(tensors, known))
         for old in self.checkpoints()[:-KEPT]:
             self._checkpoint(old).unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
         """The batches at which there is a checkpoint, good or bad, in order."""
-        names = (re.fullmatch(r"batch-(\d+)\.safetensors", p.name) for p in (self.path / "checkpoints").glob("*"))
-        return sorted(int(name[1]) for name in names if name)
+        folder = self.path / CHECKPOINTS
+        if not untrusted.is_folder(folder):
+            return []
+        names = (re.fullmatch(r"batch-([0-9]{9,18})\.safetensors", path.name) for path in folder.iterdir())
+        batches = (int(name[1]) for name in names if name and untrusted.is_regular(folder / name[0]))
+        return sorted(batch for batch in batches if untrusted.is_regular(self._checkpoint(batch)))
 
     def checkpoint(self, batch: int) -> Checkpoint:
         """A checkpoint, or a RunError that says what is wrong with it."""
         path = self._checkpoint(batch)
-        tensors, facts = durable.unseal(path)
+        tensors, facts = durable.unseal(path, self.most_bytes())
         try:
-            stated, _, _ = int(facts["batch"]), int(facts["metrics_bytes"]), float(facts["seconds"])
+            stated, size = int(facts["batch"]), int(facts["metrics_bytes"])
+            if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
+                raise ValueError
         except (KeyError, ValueError):
             raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
         if stated != batch:
             raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
         return Checkpoint(batch, tensors, facts)
 
+    def weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The weights at the end and what they carry, or a RunError."""
+        return durable.unseal(self.path / "weights.safetensors", self.most_bytes())
+
+    def has_weights(self) -> bool:
+        """Whether there is anything under the name of the weights at the end."""
+        return untrusted.present(self.path / "weights.safetensors")
+
+    def require_weights(self) -> None:
+        """A RunError where the weights of a run that has ended are gone or cut; their hash is not looked at."""
+        path = self.path / "weights.safetensors"
+        remedy = "Bring the file back from a copy; or delete the run's folder, and the same command trains it again."
+        if not self.has_weights():
+            raise RunError(f"{path} is missing, though the run has {self.status['state']}. {remedy}")
+        try:
+            durable.header_facts(path)
+        except RunError as error:
+            raise RunError(f"{error} {remedy}") from None
+
+    def most_bytes(self) -> int:
+        """No tensor file of this run is larger: its parameters, what the optimiser keeps of each, and its states."""
+        from unroll import cells
+        from unroll.initialisation import parameter_shapes
+
+        e, unique = self.experiment, len(self.vocabulary)
+        cell = cells.load(e.cell, e.peepholes)
+        parameters = sum(math.prod(shape) for shape in parameter_shapes(e, cell, unique).values())
+        states = e.layers * len(cell.STATES) * e.rows * e.hidden
+        return SPARE + 8 * (parameters * (1 + MOMENTS) + states)
+
+    def require_vocabulary(self, facts: Mapping[str, str]) -> None:
+        """The symbols must be those that weights with these facts were trained with; older weights do not say."""
+        if facts.get("vocabulary", self.vocabulary.digest) != self.vocabulary.digest:
+            raise RunError(
+                f"{self.path / 'vocabulary.json'} is not the vocabulary that the weights were trained with: its "
+                "symbols were changed. Bring it back from a copy."
+            )
+
     def _require_metrics(self, checkpoint: Checkpoint) -> None:
         """To go on from a checkpoint, the lines that it counts must be there."""
         metrics, counted = self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"])
-        size = metrics.stat().st_size if metrics.exists() else 0
-        if size < counted:
-            name = self._checkpoint(checkpoint.batch).name
-            raise RunError(f"{metrics} has {size:,} bytes, fewer than the {counted:,} that {name} counts.")
+        content = self._metrics_bytes()
+        name = self._checkpoint(checkpoint.batch).name
+        if len(content) < counted:
+            raise RunError(f"{metrics} has {len(content):,} bytes, fewer than the {counted:,} that {name} counts.")
+        self._lines(content[:counted])
+        if checkpoint.facts.get("metrics", _hash(content[:counted])) != _hash(content[:counted]):
+            raise RunError(f"{metrics} is damaged: its first {counted:,} bytes are not those that {name} counts.")
 
     def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
         """Whole checkpoints, newest first, from which a run `goes_on`; others are told and passed over."""
@@ -208,28 +338,44 @@ class RunFolder:
 
     def rewind(self, checkpoint: Checkpoint) -> None:
         """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
-        metrics = self.path / "metrics.jsonl"
-        if metrics.exists():
-            with open(metrics, "r+b") as file:
-                file.truncate(int(checkpoint.facts["metrics_bytes"]))
-                os.fsync(file.fileno())
+        if untrusted.present(self.path / "metrics.jsonl"):
+            durable.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
         for batch in self.checkpoints():
             if batch > checkpoint.batch:
                 self._checkpoint(batch).unlink(missing_ok=True)
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""
-        durable.write(self.path / "weights.safetensors", durable.seal(weights, facts))
+        known = {**facts, "metrics": _hash(self._metrics_bytes())}
+        durable.write(self.path / "weights.safetensors", durable.seal(weights, known))
         self.status = status
         self.drop_checkpoints()
 
     def drop_checkpoints(self) -> None:
-        """A run that has ended needs none."""
-        folder = self.path / "checkpoints"
-        for path in folder.glob("*") if folder.exists() else ():
-            path.unlink()
-        with suppress(OSError):
-            folder.rmdir()
+        """A run that has ended needs none, once its weights are there; nothing but checkpoints is deleted."""
+        folder = self.path / CHECKPOINTS
+        for batch in self.checkpoints():
+            self._checkpoint(batch).unlink(missing_ok=True)
+        self.clear_partials()
+        if untrusted.is_folder(folder):
+            with suppress(OSError):  # somebody keeps a file of his own there
+                folder.rmdir()
+
+    def clear_partials(self) -> None:
+        """Remove what killed processes left half written, for whoever holds the folder."""
+        durable.clear_partials(self.path, SIZES.__contains__, alone=True)
+        if untrusted.is_folder(self.path / CHECKPOINTS):
+            durable.clear_partials(self.path / CHECKPOINTS, _is_checkpoint, alone=True)
+
+    def remove(self) -> None:
+        """Delete the run: its own files, and the folder unless it holds something else."""
+        self.drop_checkpoints()
+        for name in SIZES:
+            with suppress(OSError):
+                (self.path / name).unlink()
+        if untrusted.is_folder(self.path):
+            with suppress(OSError):
+                self.path.rmdir()
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the folder: two processes cannot train one run."""
@@ -240,7 +386,7 @@ class RunFolder:
         )
 
     def _checkpoint(self, batch: int) -> Path:
-        return self.path / "checkpoints" / f"batch-{batch:09d}.safetensors"
+        return self.path / CHECKPOINTS / _checkpoint_name(batch)
 
     def _text(self, name: str) -> str:
         path = self.path / name
@@ -252,16 +398,45 @@ class RunFolder:
             )
             raise RunError(f"{self.path} is {kind}. Give the folder that `unroll train --out` made.")
         try:
-            return path.read_text("utf-8")
+            return untrusted.read(path, SIZES[name] or 0).decode()
         except FileNotFoundError:
-            if (self.path / "sweep.json").is_file():
+            if untrusted.is_regular(self.path / "sweep.json"):
                 raise RunError(
                     f"{self.path} is a sweep: its runs are in {self.path / 'runs'}. Give one of them; "
                     f"the sweep itself goes on with: unroll sweep --resume {self.path}"
                 ) from None
             raise RunError(f"{path} is missing: a run folder holds one. Copy the whole folder.") from None
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise RunError(f"{path} cannot be read: {error}.") from None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}.") from None
 
     def _pickle(self) -> bool:
         return self.path.suffix in durable.PICKLES
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _checkpoint_name(batch: int) -> str:
+    return f"batch-{batch:09d}.safetensors"
+
+
+def _is_checkpoint(name: str) -> bool:
+    return re.fullmatch(r"batch-[0-9]{9,18}\.safetensors", name) is not None
+
+
+def _checked_status(status: dict[str, Any]) -> dict[str, Any]:
+    """status.json with values of the right kinds; a ValueError that names the others."""
+    if status.get("state") not in STATES:
+        raise ValueError(f"its state must be one of {', '.join(STATES)}")
+    if type(status.get("batch")) is not int or not 0 <= status["batch"] < 2**31:
+        raise ValueError("its batch must be a whole number")
+    words = ("identity", "device", "kernel", "torch", "unroll", "reason")
+    wrong = [name for name in words if not isinstance(status.get(name, ""), str)]
+    numbers = (*CLOCKS, "batches", "fleet", "threads")
+    wrong += [name for name in numbers if not metric_lines.is_number(status.get(name) or 0)]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} of the wrong type")
+    return status

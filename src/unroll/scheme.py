@@ -33,6 +33,7 @@ TRAINING_PROCEDURES = {
 }
 DECAYS = ("linear", "exponential")
 LARGEST = 2**31  # of any count: beyond it numbers on a device wrap round
+LONGEST = 1_000_000  # tokens of a window, each of which has a weight
 RESETS = "epoch, never, or a probability above 0 and at most 1"
 
 
@@ -180,6 +181,8 @@ def problems(scheme: Scheme) -> list[str]:
             found.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
         elif value >= LARGEST:
             found.append(f"{name} must be below 2^31. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
+        elif name == "k2" and value > LONGEST:
+            found.append(f"k2 must be at most {LONGEST:,}. Got {value}. Set --k2, or k2 under [scheme] in run.toml.")
     if scheme.k3 is not None and not (isinstance(scheme.k3, int) and 1 <= scheme.k3 <= max(scheme.k2, 1)):
         found.append(
             f"k3 must be between 1 and k2 = {scheme.k2}. Got {scheme.k3}. Set it as in --train multi-loss,k3=10."

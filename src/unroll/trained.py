@@ -71,10 +71,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
     folder = RunFolder(path)
     experiment, vocabulary = folder.experiment, folder.vocabulary
     notes: list[str] = []
-    if (folder.path / "weights.safetensors").exists():
-        from unroll.durable import unseal
-
-        tensors, facts = unseal(folder.path / "weights.safetensors")
+    if folder.has_weights():
+        tensors, facts = folder.weights()
     else:
         newest = next(folder.good_checkpoints(notes, goes_on=False), None)
         if newest is None:
@@ -82,6 +80,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
             raise RunError(*notes, f"{missing}." if notes else f"{missing}: nothing was trained yet.")
         tensors, facts = newest.tensors, newest.facts
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+    folder.require_vocabulary(facts)
     if changes := changed_since(facts, experiment):
         notes.append(f"{folder.path / 'run.toml'} was changed after the training: {'; '.join(changes)}.")
     status = folder.status

@@ -93,10 +93,14 @@ def _held(
             folder.refuse_occupied()
     for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
         if not resume:
-            RunFolder.create(folder.path, experiment, corpus.vocabulary)
+            folder.make()
         stack.enter_context(folder.locked())
-        if resume:
-            refuse_another(folder, experiment, corpus)
-            if folder.experiment != experiment:
-                folder.experiment = experiment
+        if not resume:
+            folder.describe(experiment, corpus.vocabulary)
+            continue
+        folder.require_own_kind()
+        folder.clear_partials()
+        refuse_another(folder, experiment, corpus)
+        if folder.experiment != experiment:
+            folder.experiment = experiment
     return folders

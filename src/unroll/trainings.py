@@ -65,7 +65,9 @@ def named(name: str, asked: Sequence[Experiment]) -> Training:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """A key that sorts k1_20 before k1_100; 0.1 and 0.01, whose numbers are the same, by their letters."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in (*re.split(r"(\d+)", name), name) if part]
+    # As letters where a number is too long for Python to read, or of digits other than 0 to 9.
+    pieces = (*re.split(r"([0-9]{1,999})", name), name)
+    return [(int(part), "") if re.fullmatch("[0-9]{1,999}", part) else (-1, part) for part in pieces if part]
 
 
 def _order(experiment: Experiment) -> tuple[int, str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
+LONGEST_LINE = 1 << 14  # characters of a TOML document's line
 ITEMS = 1 << 17  # values in one JSON document, unless the caller knows better
 SEAL = "sha256"  # the key under which a JSON document carries a digest of the rest of itself
 # Windows has neither: there a link is noticed by looking at it first, and there are no named pipes in folders.
@@ -110,7 +111,10 @@ def parse_json(content: bytes | str, items: int = ITEMS) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """A TOML document; a ValueError where it is none, or is too deep."""
+    """A TOML document; a ValueError where it is none, or is too deep or too long."""
+    # The parser's time grows with the square of the number of a key's parts, and a key has no line of its own.
+    if len(max(text.split("\n"), key=len)) > LONGEST_LINE:
+        raise ValueError(f"it has a line of more than {LONGEST_LINE:,} characters")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -18,17 +18,19 @@ import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll import plugins
+from unroll import plugins, untrusted
 from unroll.errors import RunError, SymbolError, UnrollError
 
 Ids = NDArray[np.integer[Any]]
 UNKNOWN = "\ufffd"  # stands for every symbol rarer than min_count
 NAMED = 5  # unknown symbols that a message names
+MOST = 1 << 20  # symbols of a vocabulary: a model of more would have weights of many gigabytes
 
 
 class Kind(Protocol):
@@ -123,19 +125,26 @@ class Vocabulary:
         """vocabulary.json."""
         return json.dumps({"kind": self.kind, "symbols": list(self.symbols)}, indent=1) + "\n"
 
+    @cached_property
+    def digest(self) -> str:
+        """A hash of kind and symbols: weights carry it, since symbols in another order would be other text."""
+        return untrusted.digest([self.kind, list(self.symbols)])
+
     @classmethod
     def from_json(cls, text: str, where: str) -> Vocabulary:
         """Read vocabulary.json, trusting nothing."""
         try:
-            content = json.loads(text)
+            content = untrusted.parse_json(text, 4 * MOST)
             kind, symbols = content["kind"], content["symbols"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise RunError(f"{where} must be a JSON object with kind and symbols. Copy the whole run folder.") from None
         wrong = plugins.problem("unroll.tokens", str(kind), f"kind in {where}")
         if wrong:
             raise RunError(wrong)
         if not (isinstance(symbols, list) and symbols and all(isinstance(s, str) and s for s in symbols)):
             raise RunError(f"symbols in {where} must be a list of non-empty strings.")
+        if len(symbols) > MOST:
+            raise RunError(f"symbols in {where} are {len(symbols):,}; at most {MOST:,} can be.")
         if len(set(symbols)) != len(symbols):
             raise RunError(f"symbols in {where} must all be different.")
         vocabulary = cls(kind, tuple(symbols))
