@@ -151,7 +151,10 @@ def test_all_problems_of_the_options_are_told_at_once() -> None:
         (["--train", "multi-loss,normalise=yes"], ["normalise stands alone"]),
         (["--sample", "windowed-naive"], ["windowed-naive is windowed"]),
         (["--k1", 10**23], ["k1 must be below 2^31"]),
-        (["--rows", 10**23, "--batches", 10**23], ["rows must be between 1 and 1,000,000", "batches must be below 2^31"]),
+        (
+            ["--rows", 10**23, "--batches", 10**23],
+            ["rows must be between 1 and 1,000,000", "batches must be below 2^31"],
+        ),
         (["--rows", 10**6], ["1,000,000 rows of windows", "Lower --k2 or --rows"]),
         (["--layers", 10**9], ["layers must be between 1 and 1,000"]),
         (["--k2", 10**9], ["k2 must be at most 1,000,000"]),

@@ -122,6 +122,7 @@ class Bookkeeping:
             if any(self.folders[m].status["state"] != "new" for m in going):
                 messages.append("There is no checkpoint yet: training starts from the beginning.")
             for m in going:
+                self.folders[m].require_identity(self.experiments[m])
                 self.folders[m].rewind(Checkpoint(0, {}, {"metrics_bytes": "0"}))
             return
         batch = max(common)

@@ -19,8 +19,9 @@ def hold(folder: Path, missing: str, busy: str) -> Iterator[None]:
         yield
         return
     try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
+        # The name may stand for a pipe, which would be waited for.
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError):
         raise RunError(missing) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from unroll import devices, fleet, measuring, memory
+from unroll import devices, fleet, measuring, memory, untrusted
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.experiment import Experiment
@@ -18,6 +18,8 @@ from unroll.measuring import Pace
 from unroll.readiness import refuse_hopeless
 from unroll.trainings import natural
 from unroll.version import VERSION
+
+VALUES = 1 << 22  # at most, in plan.json
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,13 @@ class Plan:
 
     def to_json(self) -> str:
         """plan.json."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(untrusted.sealed(asdict(self)), indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Plan:
         """The plan that was written, or a RunError."""
         try:
-            content = json.loads(text)
+            content = untrusted.unsealed(untrusted.parse_json(text, VALUES))
             fleets = tuple(Fleet(runs=tuple(own.pop("runs")), **own) for own in content["fleets"])
             measured = tuple(
                 Measurement(tuple(m["fleets"]), tuple(Pace(**pace) for pace in m["paces"])) for m in content["measured"]
@@ -90,7 +92,7 @@ class Plan:
             found = cls(fleets, refused, measured, changes, str(content["version"]))
             if not all(map(_whole, fleets)) or len(set(found.names)) != len(found.names):
                 raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(
                 f"{where} is damaged: it is no plan of a sweep. Bring it back, or start a new one."
             ) from None

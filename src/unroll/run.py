@@ -25,7 +25,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,11 @@ class Checkpoint:
 
 def changed_since(facts: Mapping[str, str], experiment: Experiment) -> list[str]:
     """What an experiment says otherwise than it did when weights with these facts were saved, in words."""
-    return differences(read_toml(facts["run"], "the saved run.toml"), experiment) if "run" in facts else []
+    return differences(_saved(facts), experiment) if "run" in facts else []
+
+
+def _saved(facts: Mapping[str, str]) -> Experiment:
+    return read_toml(facts["run"], "the saved run.toml")
 
 
 class RunFolder:
@@ -163,6 +167,29 @@ class RunFolder:
     def experiment(self, experiment: Experiment) -> None:
         durable.write(self.path / "run.toml", write_toml(experiment).encode())
 
+    def described(self) -> tuple[Experiment, list[str]]:
+        """What was trained, as far as the weights tell, and in words what run.toml says otherwise."""
+        experiment = self.experiment
+        facts = self.carried_facts()
+        if "run" not in facts:
+            self.require_identity(experiment)
+            return experiment, []
+        changes = changed_since(facts, experiment)
+        if not changes:
+            title = _saved(facts).title
+            return experiment, [] if experiment.title == title else [f"title was {title}, is {experiment.title}"]
+        return _saved(facts), changes
+
+    def require_identity(self, experiment: Experiment) -> None:
+        """An experiment must be the one that status.json knows, where no weights tell more; a run may get longer."""
+        status = self.status
+        batches = status.get("batches") or experiment.batches
+        if status.get("identity") and replace(experiment, batches=int(batches)).identity != status["identity"]:
+            raise RunError(
+                f"{self.path / 'run.toml'} was changed: it is not what this run was begun with. "
+                "Bring it back from a copy."
+            )
+
     @property
     def vocabulary(self) -> Vocabulary:
         """vocabulary.json, read and checked."""
@@ -201,10 +228,12 @@ class RunFolder:
                 f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
             )
         facts = self.carried_facts()
-        if hashlib.sha256(content).hexdigest() != facts.get("metrics", hashlib.sha256(content).hexdigest()):
-            raise RunError(f"{path} is damaged: it is not the one that the weights were stored with.")
-        if "metrics" in facts and abs(float(facts["seconds"]) - status.get("seconds", 0.0)) > 0.001:
-            raise RunError(f"{self.path / 'status.json'} is damaged: its seconds are not those that the weights carry.")
+        size = int(facts.get("metrics_bytes", len(content)))
+        # Lines may have been cut off at the end: whoever goes on with the run is warned.
+        if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
+            raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
+        if status["state"] == "finished" and "metrics" in facts and self.has_weights() and not _agree(facts, status):
+            raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
         return lines
 
     def _metrics_bytes(self, size: int | None = None) -> bytes:
@@ -224,9 +253,14 @@ class RunFolder:
             raise RunError(f"{self.path / 'metrics.jsonl'} is damaged: {error}.") from None
 
     def carried_facts(self) -> dict[str, str]:
-        """What the weights at the end say of the run; nothing where there are none, or none that can be read."""
-        with suppress(RunError):
-            return durable.header_facts(self.path / "weights.safetensors")
+        """What the newest weights say of the run; nothing where there are none, or none that can be read."""
+        if self.has_weights():
+            with suppress(RunError):
+                return durable.header_facts(self.path / "weights.safetensors")
+            return {}
+        for batch in reversed(self.checkpoints()):
+            with suppress(RunError):
+                return durable.header_facts(self._checkpoint(batch))
         return {}
 
     def record(self, metrics: Mapping[str, Any]) -> None:
@@ -425,6 +459,14 @@ def _checkpoint_name(batch: int) -> str:
 
 def _is_checkpoint(name: str) -> bool:
     return re.fullmatch(r"batch-[0-9]{9,18}\.safetensors", name) is not None
+
+
+def _agree(facts: Mapping[str, str], status: Mapping[str, Any]) -> bool:
+    """Whether the clocks of status.json are those that the weights carry."""
+    try:
+        return all(abs(float(facts[clock]) - status[clock]) < 0.01 for clock in CLOCKS)
+    except (KeyError, ValueError):
+        return False
 
 
 def _checked_status(status: dict[str, Any]) -> dict[str, Any]:

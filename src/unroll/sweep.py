@@ -20,6 +20,7 @@ from unroll.experiment import Experiment
 from unroll.launchers import Failed, Job, Noted, Report, TooLarge
 from unroll.library import Library
 from unroll.plan import Fleet, Plan
+from unroll.run import RunFolder
 from unroll.signals import Pressed, Watch
 from unroll.sweep_folder import SweepFolder
 from unroll.trainings import Training, distinct
@@ -109,6 +110,8 @@ def sweep(
         try:
             if asked is not None:
                 _begin(folder, distinct(asked))
+            folder.require_own_kind()
+            folder.clear_partials()
             trainings = folder.trainings
             _plan_once(folder, trainings, library, most, watch)
             yield from carry_out(folder, trainings, library, save_every, launcher, watch)
@@ -174,6 +177,8 @@ def carry_out(
         ended = dict(over())
         ended |= {name: state for name in experiments if name not in ended and (state := _end(folder, name))}
         yield Planned("", plan, tuple(trainings), ended)
+        if not tried:
+            yield from _lost_weights(folder, ended)
         left = [
             own
             for own in plan.fleets
@@ -207,8 +212,26 @@ def _end(folder: SweepFolder, name: str) -> str | None:
             return None
     except RunError:
         return None  # what is wrong with it is said where it is trained
-    run.drop_checkpoints()  # it may have been killed before it could
+    if not _lost(run):
+        run.drop_checkpoints()  # it may have been killed before it could
     return str(run.status["state"])
+
+
+def _lost(run: RunFolder) -> str | None:
+    """What is wrong with the weights of a run that has ended, in words."""
+    try:
+        run.require_weights()
+    except RunError as error:
+        return str(error)
+    return None
+
+
+def _lost_weights(folder: SweepFolder, ended: Mapping[str, str]) -> Iterator[Report]:
+    """The table needs no weights, but whoever wants to sample should know in time that they are gone."""
+    for name in ended:
+        run = folder.run(name)
+        if run.is_run() and (words := _lost(run)):
+            yield Noted("", f"{words} Its row of the table stands.")
 
 
 def _last(folder: SweepFolder, name: str) -> Mapping[str, Any]:

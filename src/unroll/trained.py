@@ -20,7 +20,7 @@ from unroll.experiment import Experiment
 from unroll.initialisation import parameter_shapes
 from unroll.kernels import States
 from unroll.model import Model
-from unroll.run import RunFolder, changed_since
+from unroll.run import RunFolder
 from unroll.tokens import Vocabulary
 
 
@@ -81,7 +81,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
         tensors, facts = newest.tensors, newest.facts
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
     folder.require_vocabulary(facts)
-    if changes := changed_since(facts, experiment):
+    _, changes = folder.described()
+    if changes:
         notes.append(f"{folder.path / 'run.toml'} was changed after the training: {'; '.join(changes)}.")
     status = folder.status
     if status["state"] == "stopped":

@@ -11,6 +11,8 @@ import pytest
 from commands import TINY, tiny_run, unroll
 from report_cases import data_of, records, write_all
 
+from unroll.run import RunFolder
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -92,7 +94,7 @@ def test_a_run_that_stopped_says_where_and_why(run: Path, tmp_path: Path) -> Non
     copy.mkdir()
     for name in ("run.toml", "vocabulary.json", "metrics.jsonl"):
         (copy / name).write_bytes((run / name).read_bytes())
-    status = json.loads((run / "status.json").read_text())
+    status = RunFolder(run).status
     reason = "At batch 12 the loss is not finite."
     (copy / "status.json").write_text(json.dumps(status | {"state": "stopped", "batch": 11, "reason": reason}))
     shown = data_of(made(tmp_path / "page.html", copy))["curves"][0]
@@ -162,7 +164,7 @@ def _numbers_that_are_none(folder: Path) -> str:
     _damaged_metrics(folder)
     line = {"batch": 1, "sequences": 64, "loss": "low", "perplexity": {"windowed": 3}, "seconds": 1, "fleet": 1}
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    return "is no number"
+    return "metrics.jsonl is damaged"
 
 
 def _new_sweep(folder: Path) -> str:

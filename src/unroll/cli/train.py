@@ -14,7 +14,7 @@ from unroll import experiment as experiments
 from unroll.cli import options
 from unroll.cli.options import one, option
 from unroll.cli.screen import duration, print_json, say, warn
-from unroll.errors import ConfigurationError, Interrupted
+from unroll.errors import ConfigurationError, Interrupted, UnrollError
 
 if TYPE_CHECKING:
     from unroll.corpus import Corpus
@@ -129,6 +129,11 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     status = folder.status
     if status["state"] not in ("finished", "stopped") or batches is not None:
         return False
+    # Another process may hold it, or it can only be read.
+    with suppress(OSError, UnrollError), folder.locked():
+        folder.require_weights()
+        folder.drop_checkpoints()  # it may have been killed before it could
+    folder.require_weights()
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
     if not (folder.path / "perplexity.png").exists():  # killed before it was drawn, or a run of a sweep
         from unroll import curve

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from unroll import durable, locking
+from unroll import durable, locking, untrusted
 from unroll.errors import RunError
+from unroll.paper.figures import FIGURES
 from unroll.sweep_folder import SweepFolder
+from unroll.untrusted import MEGABYTE
 from unroll.version import VERSION
 
 
@@ -18,11 +20,20 @@ class Folder(SweepFolder):
 
     def refuse_occupied(self) -> None:
         """A folder that holds anything else is left alone."""
-        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
-            return
-        own = ("records", "reproduce.json", "reproduce.json" + durable.PARTIAL)
-        if not self.path.is_dir() or not any((self.path / name).exists() for name in own):
+        try:
+            found = sorted(self.path.iterdir()) if self.path.is_dir() else None
+            if not untrusted.present(self.path) or found == []:
+                return
+        except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
+            raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
+        if not any(path.name == "records" or path.name.startswith("reproduce.json") for path in found or ()):
             raise RunError(f"{self.path} exists and holds no reproduction. Choose another folder with --out.")
+
+    def _files(self) -> tuple[str, ...]:
+        return (*super()._files(), "reproduce.json", *(f"records/{figure}.json" for figure in FIGURES))
+
+    def _folders(self) -> tuple[str, ...]:
+        return (*super()._folders(), "records")
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the folder: two drivers cannot share it."""
@@ -47,14 +58,15 @@ class Folder(SweepFolder):
     def facts(self) -> dict[str, Any] | None:
         """reproduce.json; None where there is none yet."""
         where = self.path / "reproduce.json"
-        if not where.exists():
+        if not untrusted.present(where):
             return None
         try:
-            content = json.loads(where.read_text("utf-8"))
-            return {"scale": float(content["scale"]), "precision": content["precision"], "keep": content["keep"]}
+            content = untrusted.unsealed(untrusted.parse_json(untrusted.read(where, MEGABYTE)))
+            return {"scale": float(content["scale"]), "precision": str(content["precision"]), "keep": content["keep"]}
         except (OSError, ValueError, KeyError, TypeError):
             raise RunError(f"{where} is damaged. Delete it: the records say what is finished.") from None
 
     @facts.setter
     def facts(self, facts: Mapping[str, Any]) -> None:
-        durable.write(self.path / "reproduce.json", (json.dumps({"unroll": VERSION, **facts}) + "\n").encode())
+        content = untrusted.sealed({"unroll": VERSION, **facts})
+        durable.write(self.path / "reproduce.json", (json.dumps(content) + "\n").encode())

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from unroll import durable
+from unroll import durable, untrusted
 from unroll.errors import RunError
 from unroll.paper.figures import FIGURES, Series
 
 FORMAT = 1
+MOST_BYTES, MOST_VALUES = 64 * untrusted.MEGABYTE, 1 << 22  # of a record that is read
 COLUMNS = ("batch", "sequences", "loss", "windowed", "progressive", "seconds")
 CARRIED = "carried"  # a column of some curves: progressive from the states that training carried, the median over rows
 UNSTABLE = 1.1  # times the lowest so far, or times scheme 3's
@@ -136,7 +137,7 @@ def write(folder: str | Path, record: Record) -> None:
 
 def read(folder: str | Path) -> dict[str, Record]:
     """The records of a folder, by figure, in the paper's order."""
-    return {figure: from_json(path(folder, figure)) for figure in FIGURES if path(folder, figure).exists()}
+    return {figure: from_json(path(folder, figure)) for figure in FIGURES if untrusted.present(path(folder, figure))}
 
 
 def to_json(record: Record) -> bytes:
@@ -156,7 +157,7 @@ def to_json(record: Record) -> bytes:
 def from_json(where: Path) -> Record:
     """A record that was written, or a RunError that says what is wrong with it."""
     try:
-        content = json.loads(where.read_text("utf-8"))
+        content = untrusted.parse_json(untrusted.read(where, MOST_BYTES), MOST_VALUES)
         if content["format"] != FORMAT:
             raise RunError(f"{where} has format {content['format']!r}; this version reads {FORMAT}.")
         record = Record(
@@ -170,9 +171,9 @@ def from_json(where: Path) -> Record:
         )
         if record.figure != where.stem:
             raise ValueError
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{where} cannot be read: {error}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except OSError as error:
+        raise RunError(f"{where} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise RunError(f"{where} is damaged: it is no record of a figure. Bring it back, or delete it.") from None
     return record
 

@@ -11,7 +11,6 @@ records, then their folders go. Whatever a kill leaves behind is put right when 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,6 +120,8 @@ class Reproduction:
         self.folder.make()
         with self.folder.locked(), Watch() as watch:
             try:
+                self.folder.require_own_kind()
+                self.folder.clear_partials()
                 self.folder.facts = {"scale": self.scale.scale, "precision": self.precision, "keep": self.keep}
                 self._write()
                 self._clear()
@@ -280,7 +281,7 @@ class Reproduction:
         done = [one for one in trainings if one.experiment.identity in self.known]
         for one in done:
             if not self.keep:
-                shutil.rmtree(self.folder.run(one.name).path, ignore_errors=True)
+                self.folder.run(one.name).remove()
         if len(done) == len(trainings):
             self.folder.forget()
 

@@ -17,13 +17,18 @@ TOLD = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
 OTHER = 0  # the number of a scheme that the paper does not have
 
 
-def curves(folder: RunFolder) -> list[Curve]:
-    """The run under its own procedure; under another too where it was scored so on the way, not at the end alone."""
-    experiment, status = folder.experiment, folder.status
+def curves(folder: RunFolder) -> tuple[list[Curve], list[str]]:
+    """The run under its own procedure; under another too where it was scored so on the way, not at the end alone.
+
+    With it, in words, what run.toml says otherwise than the weights do: they know what was trained.
+    """
+    folder.require_own_kind()
+    experiment, changes = folder.described()
+    status = folder.status
     points = _points(folder)
     own = experiment.scheme.sample
     others = [name for name in PROCEDURES if name != own and _scored(points[name]) > 1]
-    return [_curve(experiment, status, points, sample) for sample in (own, *others)]
+    return [_curve(experiment, status, points, sample) for sample in (own, *others)], changes
 
 
 def _scored(column: list[Any]) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from unroll import untrusted
 from unroll.errors import InputError, RunError
 from unroll.paper import records
 from unroll.paper.records import Curve, Record
 from unroll.report import folders
 from unroll.run import RunFolder
+from unroll.sweep_folder import SweepFolder
 from unroll.trainings import natural
 
 REMEDY = "Give run folders, folders of `unroll sweep` or `unroll reproduce`, or folders that hold some of these."
@@ -27,77 +28,101 @@ class Gathered:
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
-    """Everything under these paths, each run and curve once; what is wrong with any of them is told at once."""
-    found, wrong = Gathered(), list[str]()
+    """Everything under these paths, each run and curve once; what is damaged is left out and noted.
+
+    A path under which there is nothing was mistyped: nothing is gathered then, and all of those are named at once.
+    """
+    found, mistyped, wrong = Gathered(), list[str](), list[str]()
     for path in dict.fromkeys(Path(p) for p in paths):
         try:
-            found = _joined(found, _of(path, path.absolute().name))
+            _require_folder(path)
+        except InputError as error:
+            mistyped += error.problems
+            continue
+        name = path.absolute().name
+        try:
+            inside = _of(path, name)
         except InputError as error:
             wrong += error.problems
-    if wrong:
-        raise RunError(*dict.fromkeys(wrong))
-    if not found.records and not found.runs:
-        raise RunError(f"There is nothing to report on. {REMEDY}")
+            inside = _left_out(path, name, error)
+        found = _joined(found, inside)
+    if mistyped or not (found.records or found.runs):
+        raise RunError(*dict.fromkeys([*mistyped, *wrong] or [f"There is nothing to report on. {REMEDY}"]))
     return replace(found, runs=tuple(sorted(found.runs, key=lambda run: (natural(run[0]), run[1].sample))))
 
 
-def _of(path: Path, name: str) -> Gathered:
-    """What one path holds: a run, records, a sweep, or a folder of these."""
-    if not path.exists():
+def _require_folder(path: Path) -> None:
+    try:
+        exists, folder = path.exists(), path.is_dir()
+    except (OSError, ValueError) as error:  # a name that is too long, say
+        raise RunError(f"{path} cannot be looked at: {error}. {REMEDY}") from None
+    if not exists:
         raise RunError(f"{path} does not exist. {REMEDY}")
-    if not path.is_dir():
+    if not folder:
         raise RunError(f"{path} is a file. {REMEDY}")
+
+
+def _left_out(path: Path, name: str, error: InputError) -> Gathered:
+    """A note in the place of what is damaged; a page names no path of the machine it was made on."""
+    return Gathered(notes=(f"{name} is left out. {' '.join(error.problems)}".replace(str(path), name),))
+
+
+def _of(path: Path, name: str) -> Gathered:
+    """What one folder holds: a run, records, a sweep, or folders of these."""
     here = _kind(path, name)
     if here is not None:
         return here
-    found, wrong = Gathered(), list[str]()
-    for child in sorted(path.iterdir()):
+    return _together(path, name, sorted(path.iterdir()), f"{path} is no run and holds none. {REMEDY}")
+
+
+def _together(path: Path, name: str, children: Iterable[Path], nothing: str, notes: tuple[str, ...] = ()) -> Gathered:
+    """What the folders inside one hold; those that are damaged are left out, unless there is nothing else."""
+    found, wrong = Gathered(notes=notes), list[str]()
+    for child in children:
+        inside = f"{name}/{child.name}"
+        if not untrusted.is_folder(child):
+            continue
         try:
-            inside = _kind(child, f"{name}/{child.name}") if child.is_dir() else None
-            found = _joined(found, inside) if inside else found
+            here = _kind(child, inside)
         except InputError as error:
             wrong += error.problems
-    if wrong:
-        raise RunError(*wrong)
-    if not found.records and not found.runs and not found.notes:
-        raise RunError(f"{path} is no run and holds none. {REMEDY}")
+            here = _left_out(child, inside, error)
+        found = _joined(found, here) if here else found
+    if not (found.records or found.runs or notes):
+        raise RunError(*(wrong or [nothing]))
     return found
 
 
 def _kind(path: Path, name: str) -> Gathered | None:
     if RunFolder(path).is_run():
-        return Gathered(runs=tuple((name, curve) for curve in folders.curves(RunFolder(path))))
-    if (path / "records").is_dir():
+        return _run(path, name)
+    if untrusted.is_folder(path / "records"):
         read = records.read(path)
         if not read:
             raise RunError(f"{path / 'records'} holds no record of a figure. {REMEDY}")
         return Gathered(records=read)
     if path.name == "records" and (own := records.read(path.absolute().parent)):
         return Gathered(records=own)
-    if (path / "sweep.json").is_file():
+    if SweepFolder(path).is_sweep():
         return _sweep(path, name)
     return None
 
 
+def _run(path: Path, name: str) -> Gathered:
+    """A run's curves, as what was trained; what run.toml says otherwise is noted."""
+    curves, changes = folders.curves(RunFolder(path))
+    notes = (f"{name}: run.toml was changed after the training ({'; '.join(changes)}).",) if changes else ()
+    return Gathered(runs=tuple((name, curve) for curve in curves), notes=notes)
+
+
 def _sweep(path: Path, name: str) -> Gathered:
     """A sweep's runs; those that could not be trained have no curve, and their reasons become notes."""
-    inside = [child for child in sorted((path / "runs").glob("*")) if RunFolder(child).is_run()]
-    runs = tuple((f"{name}/{child.name}", curve) for child in inside for curve in folders.curves(RunFolder(child)))
-    notes = tuple(f"{name}/{run} could not be trained: {reason}" for run, reason in _failures(path).items())
-    if not runs and not notes:
-        raise RunError(f"{path} is a sweep of which no run has begun. Go on with it: unroll sweep --resume {path}.")
-    return Gathered(runs=runs, notes=notes)
-
-
-def _failures(path: Path) -> dict[str, str]:
-    where = path / "failures.json"
-    if not where.exists():
-        return {}
-    try:
-        content = json.loads(where.read_text("utf-8"))
-        return {str(run): str(failure["reason"]) for run, failure in sorted(content.items())}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise RunError(f"{where} is damaged. Delete it and go on with the sweep.") from None
+    failures = {run: failure["reason"] for run, failure in sorted(SweepFolder(path).failures.items())}
+    notes = tuple(f"{name}/{run} could not be trained: {reason}" for run, reason in failures.items())
+    runs = path / "runs"
+    inside = sorted(runs.iterdir()) if untrusted.is_folder(runs) else []
+    nothing = f"{path} is a sweep of which no run has begun. Go on with it: unroll sweep --resume {path}."
+    return _together(path, name, inside, nothing, notes)
 
 
 def _joined(one: Gathered, other: Gathered) -> Gathered:
