@@ -14,6 +14,7 @@ from commands import tiny_run, unroll
 from unroll import sampling
 from unroll.cli import side_by_side
 from unroll.generation import generate
+from unroll.run import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +193,7 @@ def test_a_run_that_stopped_is_still_used_and_says_so(run: Path, tmp_path: Path,
 
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    status = json.loads((copy / "status.json").read_text())
-    (copy / "status.json").write_text(
-        json.dumps(status | {"state": "stopped", "reason": "At batch 9 the loss was nan."})
-    )
+    RunFolder(copy).status = RunFolder(copy).status | {"state": "stopped", "reason": "At batch 9 the loss was nan."}
     result = unroll(*command, copy)
     assert result.code == 0
     assert "Training stopped early. At batch 9 the loss was nan." in result.err

@@ -43,7 +43,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
     scheme = draw(schemes())
     return Experiment(
         scheme=scheme,
-        corpus=draw(st.text(max_size=20)),
+        corpus=draw(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)),
         sha256=draw(st.text("0123456789abcdef", max_size=64)),
         min_count=draw(st.integers(1, 9)),
         split_seed=draw(seeds),

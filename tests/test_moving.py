@@ -190,6 +190,7 @@ def planned_elsewhere(folder: Path, **facts: Any) -> None:
             path.unlink()
         run.rmdir()
     plan = json.loads((folder / "plan.json").read_text())
+    del plan["sha256"]
     for fleet in plan["fleets"]:
         fleet |= facts
     (folder / "plan.json").write_text(json.dumps(plan))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from unroll import devices
+from unroll.checkpoints import Checkpoint
 from unroll.corpus import Corpus
 from unroll.errors import RunError
 from unroll.evaluation import Perplexity, middle, perplexities, token_nll
@@ -18,7 +19,7 @@ from unroll.events import Ended, Evaluated, Event, Warned
 from unroll.experiment import Experiment, write_toml
 from unroll.kernels import States
 from unroll.learner import Learner
-from unroll.run import Checkpoint, RunFolder, changed_since
+from unroll.run import RunFolder, changed_since
 from unroll.samplers import PROCEDURES
 from unroll.signals import Watch
 from unroll.version import VERSION

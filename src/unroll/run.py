@@ -19,18 +19,17 @@ and digests of the vocabulary and of the metrics.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unroll import durable, locking, metric_lines, untrusted
-from unroll.errors import RunError, SaveError
+from unroll import durable, locking, metric_lines, run_status, untrusted
+from unroll.checkpoints import Checkpoint, Checkpoints
+from unroll.errors import RunError
 from unroll.experiment import Experiment, differences, read_toml, write_toml
 from unroll.tokens import Vocabulary
 from unroll.untrusted import KILOBYTE, MEGABYTE
@@ -38,7 +37,6 @@ from unroll.untrusted import KILOBYTE, MEGABYTE
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEPT = 2  # checkpoints
 CHECKPOINTS = "checkpoints"
 # The files of a run, with the most bytes that each is read to have.
 SIZES = {
@@ -52,17 +50,6 @@ SIZES = {
 SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
 MOMENTS = 4  # tensors at most that an optimiser keeps for each parameter
 UNFINISHED = {"vocabulary.json"}  # what `create` has written when it has not yet written run.toml, which is the last
-STATES = ("training", "interrupted", "finished", "stopped")
-CLOCKS = ("seconds", "evaluating")  # of status.json; equal runs differ in them
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A run at one batch."""
-
-    batch: int
-    tensors: dict[str, Tensor]
-    facts: dict[str, str]
 
 
 def changed_since(facts: Mapping[str, str], experiment: Experiment) -> list[str]:
@@ -79,6 +66,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._checkpoints = Checkpoints(self.path / CHECKPOINTS)
         self._last_line: tuple[int, str] | None = None  # how long metrics.jsonl was, and its last line's digest
 
     @classmethod
@@ -139,7 +127,7 @@ class RunFolder:
 
     def has_ended(self) -> bool:
         """Whether it finished or stopped: it is never trained again."""
-        return self.is_run() and self.status["state"] in ("finished", "stopped")
+        return self.is_run() and self.status["state"] in run_status.ENDED
 
     def refuse_occupied(self) -> None:
         """Nothing that exists is ever written over."""
@@ -204,7 +192,7 @@ class RunFolder:
             return {"state": "new", "batch": 0}
         text = self._text("status.json")
         try:
-            return _checked_status(untrusted.unsealed(untrusted.parse_json(text), apart=CLOCKS))
+            return run_status.read(text)
         except ValueError as error:
             raise RunError(
                 f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state and a batch ({error})."
@@ -212,8 +200,7 @@ class RunFolder:
 
     @status.setter
     def status(self, status: Mapping[str, Any]) -> None:
-        content = untrusted.sealed(status, apart=CLOCKS)
-        durable.write(self.path / "status.json", (json.dumps(content, indent=1) + "\n").encode())
+        durable.write(self.path / "status.json", run_status.write(status).encode())
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -228,11 +215,12 @@ class RunFolder:
                 f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
             )
         facts = self.carried_facts()
-        size = int(facts.get("metrics_bytes", len(content)))
+        size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
         # Lines may have been cut off at the end: whoever goes on with the run is warned.
         if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
             raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
-        if status["state"] == "finished" and "metrics" in facts and self.has_weights() and not _agree(facts, status):
+        told = "metrics" in facts and self.has_weights()
+        if status["state"] == "finished" and told and not run_status.clocks_agree(status, facts):
             raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
         return lines
 
@@ -258,10 +246,7 @@ class RunFolder:
             with suppress(RunError):
                 return durable.header_facts(self.path / "weights.safetensors")
             return {}
-        for batch in reversed(self.checkpoints()):
-            with suppress(RunError):
-                return durable.header_facts(self._checkpoint(batch))
-        return {}
+        return self._checkpoints.newest_facts()
 
     def record(self, metrics: Mapping[str, Any]) -> None:
         """Add an evaluation."""
@@ -273,42 +258,18 @@ class RunFolder:
         self._last_line = durable.append(path, metric_lines.write(before, said)), metric_lines.link(before, said)
 
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
-        """Write a checkpoint and drop all but the last two."""
-        folder = self.path / CHECKPOINTS
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise SaveError(f"Could not make {folder}: {error.strerror}.") from None
-        if not untrusted.is_folder(folder):
-            raise SaveError(f"Could not save to {folder}: it is a link, and links are not followed.")
+        """Write a checkpoint that counts the metrics so far; the last two are kept."""
         content = self._metrics_bytes()
-        known = {**facts, "batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
-        durable.write(folder / _checkpoint_name(batch), durable.seal(tensors, known))
-        for old in self.checkpoints()[:-KEPT]:
-            self._checkpoint(old).unlink(missing_ok=True)
+        known = {"batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
+        self._checkpoints.write(batch, tensors, {**facts, **known})
 
     def checkpoints(self) -> list[int]:
         """The batches at which there is a checkpoint, good or bad, in order."""
-        folder = self.path / CHECKPOINTS
-        if not untrusted.is_folder(folder):
-            return []
-        names = (re.fullmatch(r"batch-([0-9]{9,18})\.safetensors", path.name) for path in folder.iterdir())
-        batches = (int(name[1]) for name in names if name and untrusted.is_regular(folder / name[0]))
-        return sorted(batch for batch in batches if untrusted.is_regular(self._checkpoint(batch)))
+        return self._checkpoints.batches()
 
     def checkpoint(self, batch: int) -> Checkpoint:
         """A checkpoint, or a RunError that says what is wrong with it."""
-        path = self._checkpoint(batch)
-        tensors, facts = durable.unseal(path, self.most_bytes())
-        try:
-            stated, size = int(facts["batch"]), int(facts["metrics_bytes"])
-            if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
-                raise ValueError
-        except (KeyError, ValueError):
-            raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
-        if stated != batch:
-            raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
-        return Checkpoint(batch, tensors, facts)
+        return self._checkpoints.read(batch, self.most_bytes())
 
     def weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The weights at the end and what they carry, or a RunError."""
@@ -352,7 +313,7 @@ class RunFolder:
         """To go on from a checkpoint, the lines that it counts must be there."""
         metrics, counted = self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"])
         content = self._metrics_bytes()
-        name = self._checkpoint(checkpoint.batch).name
+        name = self._checkpoints.path(checkpoint.batch).name
         if len(content) < counted:
             raise RunError(f"{metrics} has {len(content):,} bytes, fewer than the {counted:,} that {name} counts.")
         self._lines(content[:counted])
@@ -374,9 +335,7 @@ class RunFolder:
         """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
         if untrusted.present(self.path / "metrics.jsonl"):
             durable.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
-        for batch in self.checkpoints():
-            if batch > checkpoint.batch:
-                self._checkpoint(batch).unlink(missing_ok=True)
+        self._checkpoints.drop(after=checkpoint.batch)
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""
@@ -386,24 +345,18 @@ class RunFolder:
         self.drop_checkpoints()
 
     def drop_checkpoints(self) -> None:
-        """A run that has ended needs none, once its weights are there; nothing but checkpoints is deleted."""
-        folder = self.path / CHECKPOINTS
-        for batch in self.checkpoints():
-            self._checkpoint(batch).unlink(missing_ok=True)
-        self.clear_partials()
-        if untrusted.is_folder(folder):
-            with suppress(OSError):  # somebody keeps a file of his own there
-                folder.rmdir()
+        """A run that has ended needs none, once its weights are there."""
+        self._checkpoints.remove()
 
     def clear_partials(self) -> None:
         """Remove what killed processes left half written, for whoever holds the folder."""
         durable.clear_partials(self.path, SIZES.__contains__, alone=True)
-        if untrusted.is_folder(self.path / CHECKPOINTS):
-            durable.clear_partials(self.path / CHECKPOINTS, _is_checkpoint, alone=True)
+        self._checkpoints.clear_partials()
 
     def remove(self) -> None:
         """Delete the run: its own files, and the folder unless it holds something else."""
         self.drop_checkpoints()
+        self.clear_partials()
         for name in SIZES:
             with suppress(OSError):
                 (self.path / name).unlink()
@@ -418,9 +371,6 @@ class RunFolder:
             missing=f"{self.path} is no run folder. Give the folder that `unroll train --out` made.",
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
-
-    def _checkpoint(self, batch: int) -> Path:
-        return self.path / CHECKPOINTS / _checkpoint_name(batch)
 
     def _text(self, name: str) -> str:
         path = self.path / name
@@ -451,34 +401,3 @@ class RunFolder:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _checkpoint_name(batch: int) -> str:
-    return f"batch-{batch:09d}.safetensors"
-
-
-def _is_checkpoint(name: str) -> bool:
-    return re.fullmatch(r"batch-[0-9]{9,18}\.safetensors", name) is not None
-
-
-def _agree(facts: Mapping[str, str], status: Mapping[str, Any]) -> bool:
-    """Whether the clocks of status.json are those that the weights carry."""
-    try:
-        return all(abs(float(facts[clock]) - status[clock]) < 0.01 for clock in CLOCKS)
-    except (KeyError, ValueError):
-        return False
-
-
-def _checked_status(status: dict[str, Any]) -> dict[str, Any]:
-    """status.json with values of the right kinds; a ValueError that names the others."""
-    if status.get("state") not in STATES:
-        raise ValueError(f"its state must be one of {', '.join(STATES)}")
-    if type(status.get("batch")) is not int or not 0 <= status["batch"] < 2**31:
-        raise ValueError("its batch must be a whole number")
-    words = ("identity", "device", "kernel", "torch", "unroll", "reason")
-    wrong = [name for name in words if not isinstance(status.get(name, ""), str)]
-    numbers = (*CLOCKS, "batches", "fleet", "threads")
-    wrong += [name for name in numbers if not metric_lines.is_number(status.get(name) or 0)]
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} of the wrong type")
-    return status
