@@ -17,7 +17,7 @@ from unroll.fetching import Installed, PaperFile, fetch
 CONTENT = random.Random(0).randbytes(200_000)
 OTHER = random.Random(1).randbytes(200_000)
 SHIPPED = dict(fetching.PAPER)
-SMALL = PaperFile("english", "shakespeare.txt", git_blob(CONTENT), 7, 3)
+SMALL = PaperFile("english", "shakespeare.txt", git_blob(CONTENT), 200_000, 256)
 
 
 def get(server: FileServer, **options: Any) -> Installed:
