@@ -180,7 +180,7 @@ class Peer:
             return self._follow(headers)
         except _troubles() as error:
             host = without_password(self.url).split("/")[2]
-            reason = f"no answer from {in_words(host)} ({in_words(_root(error))})"
+            reason = f"no answer from {in_words(host)} ({in_words(self.watch.complaint or _root(error))})"
             raise Fault(reason, again=not isinstance(error, ValueError)) from None
 
     def _follow(self, headers: Mapping[str, str]) -> Any:
