@@ -58,11 +58,9 @@ class PaperFile:
         return BASE + self.file
 
     @property
-    def sizes(self) -> range:
-        """What may be its size in bytes."""
-        if self.size is not None:
-            return range(self.size, self.size + 1)
-        return range(self.tokens, PER_TOKEN * self.tokens + 1)
+    def at_most(self) -> int:
+        """How many bytes it can have."""
+        return PER_TOKEN * self.tokens if self.size is None else self.size
 
 
 PAPER = {
@@ -142,7 +140,8 @@ def fetch(
     """Install a data set: the paper's own from its URL (or a mirror's), or any file, as what its blob id says it is.
 
     `progress` gets bytes done and bytes in all, where known; what is done never decreases. A download that was stopped
-    goes on from where it was. Where the paper's own file is installed there is nothing to do.
+    goes on from where it was. Where the paper's own file is installed there is nothing to do. A server that sends more
+    than the file can have is cut off, and so is one that is silent for longer than `timeout` or slower than `pace`.
     """
     _require(name, from_file, url)
     paper, reached = PAPER[name], 0
@@ -160,7 +159,7 @@ def fetch(
             return _bring(paper, folder, Path(from_file), report)
         if (here := installed(name)) and here.paper:  # another process was faster
             return here
-        part = Part(folder / f"{name}.part", url or paper.url, report, paper.sizes[-1], timeout, pace)
+        part = Part(folder / f"{name}.part", url or paper.url, report, paper.at_most, timeout, pace)
         return _download(paper, part, retries, sleep)
 
 
@@ -169,13 +168,13 @@ def _folder() -> Path:
 
 
 def _inspect(name: str, path: Path) -> Installed | None:
-    if not path.is_file():
-        return None
     note = read_json(path.with_suffix(".json")) if path.parent == _folder() else {}
     try:
+        if not path.is_file():
+            return None
         # A file that can be neither the paper's nor what the note is about is not read: it may be of any size.
         size = path.stat().st_size
-        blob = Digest.of(path).blob if size in PAPER[name].sizes or size == note.get("bytes") else None
+        blob = Digest.of(path).blob if size <= PAPER[name].at_most or size == note.get("bytes") else None
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from None
     origin = note.get("origin")
@@ -226,10 +225,10 @@ def _install(paper: PaperFile, temporary: Path, found: Digest, origin: str) -> I
 
 
 def _bring(paper: PaperFile, folder: Path, source: Path, report: Progress) -> Installed:
-    if not source.is_file():
-        what = "Not a plain file" if source.exists() and not source.is_dir() else "No such file"
-        raise CorpusError(f"{what}: {source}.")
     try:
+        if not source.is_file():
+            what = "Not a plain file" if source.exists() and not source.is_dir() else "No such file"
+            raise CorpusError(f"{what}: {source}.")
         given = Digest.of(source)
     except OSError as error:
         raise CorpusError(f"{source} cannot be read: {error.strerror or error}.") from None
@@ -243,7 +242,8 @@ def _bring(paper: PaperFile, folder: Path, source: Path, report: Progress) -> In
             f"The paper's own {paper.name} is installed, and {source} is another text (git blob {given.blob}). "
             f"Train on it by its path, or delete {here.path} first."
         )
-    _clear_copies(paper.name, folder)
+    with saving(folder):
+        _clear_copies(paper.name, folder)
     require_space(folder / f"{paper.name}.txt", given.bytes)
     temporary, done = folder / f"{paper.name}.txt.{os.getpid()}-{secrets.token_hex(4)}{durable.PARTIAL}", 0
     try:
@@ -271,7 +271,7 @@ def _clear_copies(name: str, folder: Path) -> None:
 def _download(paper: PaperFile, part: Part, retries: int, sleep: Callable[[float], None]) -> Installed:
     if not can_ask():
         raise ConfigurationError("Downloading needs the data extra: pip install 'unroll-rnn[data]'.")
-    require_space(part.path, paper.sizes[0] - part.size)
+    require_space(part.path, paper.tokens - part.size)  # what is known of its size before anything is asked
     failure, again, attempt = "", True, 0
     while again and attempt <= retries:
         if attempt:

@@ -7,6 +7,7 @@ to its end. So the limits are kept where bytes leave the socket, and redirects a
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException, HTTPResponse
@@ -180,7 +181,8 @@ class Peer:
             return self._follow(headers)
         except _troubles() as error:
             host = without_password(self.url).split("/")[2]
-            reason = f"no answer from {in_words(host)} ({in_words(self.watch.complaint or _root(error))})"
+            why = re.sub(r"//[^/\s]*@", "//", self.watch.complaint or _root(error))  # a URL in it may hold a password
+            reason = f"no answer from {in_words(host)} ({in_words(why)})"
             raise Fault(reason, again=not isinstance(error, ValueError)) from None
 
     def _follow(self, headers: Mapping[str, str]) -> Any:

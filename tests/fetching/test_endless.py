@@ -17,7 +17,7 @@ from unroll import fetching
 from unroll.errors import CorpusError, SaveError
 
 OK = b"HTTP/1.1 200 OK\r\n"
-LARGEST = SMALL.sizes[-1]
+LARGEST = SMALL.at_most
 READ_AHEAD = 12 << 20  # bytes that the two sockets' buffers take before a server notices that nobody reads on
 ZEROS = bytes(1 << 16)
 
@@ -27,7 +27,7 @@ def chunked(piece: bytes) -> bytes:
 
 
 def test_the_largest_size_of_each_data_set_is_known() -> None:
-    assert {name: paper.sizes[-1] for name, paper in SHIPPED.items()} == {
+    assert {name: paper.at_most for name, paper in SHIPPED.items()} == {
         "english": 8 * 6_347_705,
         "finnish": 8 * 10_976_530,
         "linux": 6_546_665,
@@ -165,4 +165,14 @@ def test_a_disk_without_space_is_noticed_before_anything_is_asked_or_copied(
     with pytest.raises(SaveError, match="it needs 200,000 bytes and some to spare, and the disk has 100,000 free"):
         fetched(server, tmp_path / "file")
     assert server.seen == []
+    assert names(folder) == set()
+
+
+def test_a_disk_without_space_for_what_the_server_says_is_noticed_before_the_body_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=(1 << 20) + 500_000))
+    refusal = pytest.raises(SaveError, match="it needs 1,000,000 bytes and some to spare")
+    with speaking(forever(OK + b"Content-Length: 1000000\r\n\r\n", ZEROS)) as server, within(4), refusal:
+        get(server)
     assert names(folder) == set()

@@ -49,6 +49,9 @@ PLACES = [
     b"\x1b[2Jx://\x07",
     b"http://\x1b[2J/",
     b"http://user:hunter2@[/",
+    b"http://user:hunter2@[::1/%zz",
+    b"http://user:hunter2@%zz\\/",
+    b"ftp://user:hunter2@host/x",
 ]
 
 
@@ -87,7 +90,7 @@ def test_a_password_goes_to_no_other_host_and_stays_for_its_own(server: FileServ
 
 
 @pytest.mark.parametrize(
-    "url", ["http://[::1/%zz", "http://me:hunter2@h:x/", "http://%zz/", "http://" + "a" * 70 + ".b/x"]
+    "url", ["http://me:hunter2@[::1/%zz", "http://me:hunter2@h:x/", "http://%zz/", "http://" + "a" * 70 + ".b/x"]
 )
 def test_a_url_that_is_none_is_told_in_words(url: str) -> None:
     with speaking() as nobody, within(4):

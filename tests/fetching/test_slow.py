@@ -75,6 +75,16 @@ def test_headers_that_come_slowly_are_not_waited_for(script: Script) -> None:
     assert f"no answer from 127.0.0.1:{server.port} (its headers took more than 0.2 seconds)" in message
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_slow_proxy_is_not_waited_for_either(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    with speaking(slowly(HEADERS, head=OK), pause=0.03) as server, within(4):
+        monkeypatch.setenv(f"{scheme}_proxy", server.url)
+        message = refused(server, retries=0, timeout=(0.2, 0.2), url=f"{scheme}://example.invalid/x")
+        assert "no answer from example.invalid (its headers took more than 0.2 seconds)" in message
+        assert b"example.invalid" in server.asked[0]
+
+
 def test_all_redirects_of_an_attempt_have_the_time_of_one() -> None:
     moved = said(b"", b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
     with speaking(moved, pause=0.05) as server, within(4):
