@@ -171,7 +171,7 @@ class Part:
         if stated.total is not None and stated.total > self.at_most:
             self.clear()
             raise Fault(f"{self.shown} is another file: it is larger than {self.at_most:,} bytes", again=False)
-        if encoding(headers) not in ("", "gzip", "x-gzip", "deflate"):  # others expand without a bound
+        if encoding(headers) not in ("", "gzip", "deflate"):  # others expand without a bound
             raise Fault(f"{self.shown} is compressed on its way, by {in_words(encoding(headers), 60)}", again=False)
         if status == 206:
             span = _span(headers)

@@ -93,7 +93,7 @@ def test_redirects_are_followed_ten_times() -> None:
         assert get(server).paper
 
 
-@pytest.mark.parametrize("method", ["gzip", "x-gzip", "GZIP"])
+@pytest.mark.parametrize("method", ["gzip", "GZIP"])
 def test_a_body_that_is_compressed_unasked_is_taken(method: str) -> None:
     head = b"Content-Encoding: %s\r\n\r\n" % method.encode()
     with speaking(said(OK + head + gzip.compress(CONTENT))) as server:
