@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from file_server import FileServer
+from raw_server import RawServer
 
 from unroll import fetching
 from unroll.datasets import git_blob
@@ -17,19 +21,20 @@ from unroll.fetching import Installed, PaperFile, fetch
 CONTENT = random.Random(0).randbytes(200_000)
 OTHER = random.Random(1).randbytes(200_000)
 SHIPPED = dict(fetching.PAPER)
-SMALL = PaperFile("english", "shakespeare.txt", git_blob(CONTENT), 7, 3)
+SMALL = PaperFile("english", "shakespeare.txt", git_blob(CONTENT), 200_000, 256)
 
 
-def get(server: FileServer, **options: Any) -> Installed:
+def get(server: FileServer | RawServer, **options: Any) -> Installed:
     """Fetch without waiting between attempts."""
     return fetch("english", **{"url": server.url, "sleep": lambda seconds: None, **options})
 
 
-def refused(server: FileServer, **options: Any) -> str:
+def refused(server: FileServer | RawServer, **options: Any) -> str:
     """What a fetch that fails says, in one line."""
     with pytest.raises(CorpusError) as caught:
         get(server, **options)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1_000
     return str(caught.value)
 
 
@@ -46,3 +51,19 @@ def stop(server: FileServer, folder: Path) -> int:
     assert CONTENT.startswith(kept)
     assert 100_000 < len(kept) <= 120_000
     return len(kept)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail, and do not hang, where something takes longer."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"it took more than {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

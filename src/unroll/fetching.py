@@ -15,23 +15,28 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
-from unroll import durable
+from unroll import durable, plain
 from unroll.cache import cache_folder
 from unroll.datasets import DATASETS, PAPER_BLOBS
-from unroll.downloading import Fault, Part, Progress, read_json, saving
+from unroll.downloading import Part, Progress, read_json, require_space, saving
 from unroll.errors import ConfigurationError, CorpusError, did_you_mean
+from unroll.web import Fault, can_ask, without_password
 
 BASE = "https://raw.githubusercontent.com/cedricdeboom/character-level-rnn-datasets/master/datasets/"
 RETRIES = 3
 BACK_OFF = 0.5  # seconds before the first retry, doubled for each further one
-TIMEOUT = (10.0, 30.0)  # seconds to connect, and between two pieces
+TIMEOUT = (10.0, 30.0)  # seconds to connect, and until all headers are there, and between two pieces
+PACE = (1 << 15, 30.0)  # bytes of content that must come, and in how many seconds
+PER_TOKEN = 8  # bytes at most: UTF-8 has characters of four, and a note with its space takes four; and twice that
 _BLOBS = {name: blob for blob, name in PAPER_BLOBS.items()}
 
 
@@ -45,11 +50,17 @@ class PaperFile:
     tokens: int
     unique: int
     note: str = ""
+    size: int | None = None  # in bytes, where somebody had the file and looked
 
     @property
     def url(self) -> str:
         """Where the authors keep it."""
         return BASE + self.file
+
+    @property
+    def at_most(self) -> int:
+        """How many bytes it can have."""
+        return PER_TOKEN * self.tokens if self.size is None else self.size
 
 
 PAPER = {
@@ -57,7 +68,7 @@ PAPER = {
     for paper in (
         PaperFile("english", "shakespeare.txt", _BLOBS["english"], 6_347_705, 85),
         PaperFile("finnish", "finnish.txt", _BLOBS["finnish"], 10_976_530, 106),
-        PaperFile("linux", "linux.txt", _BLOBS["linux"], 6_546_665, 97),
+        PaperFile("linux", "linux.txt", _BLOBS["linux"], 6_546_665, 97, size=6_546_665),
         PaperFile(
             "music", "music.txt", _BLOBS["music"], 1_553_852, 90, "Whether the paper counts line ends is not known."
         ),
@@ -86,13 +97,20 @@ class Digest:
     @classmethod
     def of(cls, path: Path) -> Digest:
         """Read piece by piece: a corpus may be larger than the memory."""
-        with open(path, "rb") as file:
+        with plain.open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             blob, sha256 = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False), hashlib.sha256()
-            while piece := file.read(1 << 20):
+            for piece in _pieces(file, size):
                 blob.update(piece)
                 sha256.update(piece)
         return cls(blob.hexdigest(), sha256.hexdigest(), size)
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """What a file held when it was opened, and nothing that is added on the way."""
+    while size > 0 and (piece := file.read(min(size, 1 << 20))):
+        size -= len(piece)
+        yield piece
 
 
 def installed(name: str) -> Installed | None:
@@ -116,12 +134,14 @@ def fetch(
     *,
     retries: int = RETRIES,
     timeout: tuple[float, float] = TIMEOUT,
+    pace: tuple[int, float] = PACE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Installed:
     """Install a data set: the paper's own from its URL (or a mirror's), or any file, as what its blob id says it is.
 
     `progress` gets bytes done and bytes in all, where known; what is done never decreases. A download that was stopped
-    goes on from where it was. Where the paper's own file is installed there is nothing to do.
+    goes on from where it was. Where the paper's own file is installed there is nothing to do. A server that sends more
+    than the file can have is cut off, and so is one that is silent for longer than `timeout` or slower than `pace`.
     """
     _require(name, from_file, url)
     paper, reached = PAPER[name], 0
@@ -139,7 +159,8 @@ def fetch(
             return _bring(paper, folder, Path(from_file), report)
         if (here := installed(name)) and here.paper:  # another process was faster
             return here
-        return _download(paper, folder, url or paper.url, report, retries, timeout, sleep)
+        part = Part(folder / f"{name}.part", url or paper.url, report, paper.at_most, timeout, pace)
+        return _download(paper, part, retries, sleep)
 
 
 def _folder() -> Path:
@@ -147,16 +168,19 @@ def _folder() -> Path:
 
 
 def _inspect(name: str, path: Path) -> Installed | None:
+    note = read_json(path.with_suffix(".json")) if path.parent == _folder() else {}
     try:
-        blob = Digest.of(path).blob if path.is_file() else None
+        if not path.is_file():
+            return None
+        # A file that can be neither the paper's nor what the note is about is not read: it may be of any size.
+        size = path.stat().st_size
+        blob = Digest.of(path).blob if size <= PAPER[name].at_most or size == note.get("bytes") else None
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from None
-    if blob is None:
-        return None
+    origin = note.get("origin")
     # A note about another content says nothing about this one.
-    note = read_json(path.with_suffix(".json")) if path.parent == _folder() else {}
-    origin = note.get("origin", path) if note.get("blob") == blob else path
-    return Installed(name, path, blob == PAPER[name].blob, str(origin))
+    known = blob is not None and note.get("blob") == blob and isinstance(origin, str) and origin.isprintable()
+    return Installed(name, path, blob == PAPER[name].blob, str(origin if known else path))
 
 
 def _require(name: str, from_file: Path | None, url: str | None) -> None:
@@ -166,8 +190,10 @@ def _require(name: str, from_file: Path | None, url: str | None) -> None:
         raise ConfigurationError(f"Cannot fetch {name}. Known: {', '.join(PAPER)}.{did_you_mean(name, PAPER)}")
     if from_file is not None and url is not None:
         raise ConfigurationError("A data set comes from a file or from a URL. Got both: leave one out.")
-    if url is not None and not re.match(r"https?://[^/\s]+/", url):
-        raise ConfigurationError(f"A URL begins with http:// or https:// and a host. Got {url}. For a file: --from.")
+    if url is not None and not (re.match(r"https?://[^/\s]+/", url) and url.isprintable()):
+        shown = without_password(url)
+        shown = shown if shown.isprintable() else ascii(shown)
+        raise ConfigurationError(f"A URL begins with http:// or https:// and a host. Got {shown}. For a file: --from.")
 
 
 @contextmanager
@@ -177,7 +203,7 @@ def _held(name: str) -> Iterator[Path]:
     with ExitStack() as stack:
         with saving(lock := folder / f"{name}.lock"):
             folder.mkdir(parents=True, exist_ok=True)
-            handle = stack.enter_context(open(lock, "w"))
+            handle = stack.enter_context(plain.open_to_hold(lock))
             with suppress(ImportError):  # not on this platform: nothing to hold it with
                 import fcntl
 
@@ -190,7 +216,7 @@ def _install(paper: PaperFile, temporary: Path, found: Digest, origin: str) -> I
     target, own = temporary.with_name(f"{paper.name}.txt"), found.blob == paper.blob
     note = asdict(found) | {"origin": origin, "paper": own, "fetched": datetime.now(UTC).date().isoformat()}
     with saving(target):
-        with open(temporary, "rb+") as file:
+        with plain.open_to_append(temporary) as file:
             os.fsync(file.fileno())
         durable.write(target.with_suffix(".json"), json.dumps(note, indent=2).encode() + b"\n")
         os.replace(temporary, target)
@@ -199,9 +225,10 @@ def _install(paper: PaperFile, temporary: Path, found: Digest, origin: str) -> I
 
 
 def _bring(paper: PaperFile, folder: Path, source: Path, report: Progress) -> Installed:
-    if not source.is_file():
-        raise CorpusError(f"No such file: {source}.")
     try:
+        if not source.is_file():
+            what = "Not a plain file" if source.exists() and not source.is_dir() else "No such file"
+            raise CorpusError(f"{what}: {source}.")
         given = Digest.of(source)
     except OSError as error:
         raise CorpusError(f"{source} cannot be read: {error.strerror or error}.") from None
@@ -215,11 +242,14 @@ def _bring(paper: PaperFile, folder: Path, source: Path, report: Progress) -> In
             f"The paper's own {paper.name} is installed, and {source} is another text (git blob {given.blob}). "
             f"Train on it by its path, or delete {here.path} first."
         )
-    temporary, done = folder / f"{paper.name}.txt{durable.PARTIAL}", 0
+    with saving(folder):
+        _clear_copies(paper.name, folder)
+    require_space(folder / f"{paper.name}.txt", given.bytes)
+    temporary, done = folder / f"{paper.name}.txt.{os.getpid()}-{secrets.token_hex(4)}{durable.PARTIAL}", 0
     try:
         with saving(folder / f"{paper.name}.txt"):
-            with open(source, "rb") as incoming, open(temporary, "wb") as outgoing:
-                while piece := incoming.read(1 << 20):
+            with plain.open_to_read(source) as incoming, plain.open_new(temporary) as outgoing:
+                for piece in _pieces(incoming, given.bytes):
                     done += outgoing.write(piece)
                     report(done, given.bytes)
             if Digest.of(temporary) != given:
@@ -230,27 +260,25 @@ def _bring(paper: PaperFile, folder: Path, source: Path, report: Progress) -> In
             temporary.unlink()
 
 
-def _download(
-    paper: PaperFile,
-    folder: Path,
-    url: str,
-    report: Progress,
-    retries: int,
-    timeout: tuple[float, float],
-    sleep: Callable[[float], None],
-) -> Installed:
-    try:
-        import pooch
-    except ImportError:
-        raise ConfigurationError("Downloading needs the data extra: pip install 'unroll-rnn[data]'.") from None
-    part = Part(folder / f"{paper.name}.part", url, report)
+def _clear_copies(name: str, folder: Path) -> None:
+    """What a killed process left of a copy; this one holds the name, so no other is making one."""
+    for path in folder.iterdir():
+        if re.fullmatch(rf"{name}\.txt(\.\d+-[0-9a-f]{{8}})?{re.escape(durable.PARTIAL)}", path.name):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _download(paper: PaperFile, part: Part, retries: int, sleep: Callable[[float], None]) -> Installed:
+    if not can_ask():
+        raise ConfigurationError("Downloading needs the data extra: pip install 'unroll-rnn[data]'.")
+    require_space(part.path, paper.tokens - part.size)  # what is known of its size before anything is asked
     failure, again, attempt = "", True, 0
     while again and attempt <= retries:
         if attempt:
             sleep(BACK_OFF * 2 ** (attempt - 1))
         attempt += 1
         try:
-            part.go_on(pooch.HTTPDownloader, timeout)
+            part.go_on()
         except Fault as fault:
             failure, again = _by_hand(paper, str(fault), attempt, part.size), fault.again
             continue

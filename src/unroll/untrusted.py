@@ -27,7 +27,8 @@ SEAL = "sha256"  # the key under which a JSON document carries a digest of the r
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
-CAREFULLY = _NO_LINK | _NO_WAIT | _BINARY | getattr(os, "O_CLOEXEC", 0)
+FOLLOWING = _NO_WAIT | _BINARY | getattr(os, "O_CLOEXEC", 0)
+CAREFULLY = _NO_LINK | FOLLOWING
 
 
 def present(path: Path) -> bool:

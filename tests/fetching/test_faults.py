@@ -132,7 +132,7 @@ def test_threads_that_fetch_one_name_at_once_download_it_once(server: FileServer
 FETCH = """
 import sys
 from unroll import fetching
-fetching.PAPER = {"english": fetching.PaperFile("english", "shakespeare.txt", sys.argv[2], 7, 3)}
+fetching.PAPER = {"english": fetching.PaperFile("english", "shakespeare.txt", sys.argv[2], 200_000, 256)}
 fetching.fetch("english", url=sys.argv[1])
 """
 

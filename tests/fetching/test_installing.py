@@ -158,7 +158,15 @@ def test_a_reconstruction_does_not_replace_the_papers_own(tmp_path: Path, server
     assert fetch("english", tmp_path / "copy.txt") == own == installed("english")
 
 
-@pytest.mark.parametrize(("name", "words"), [("none", "No such file"), ("", "No such file"), ("empty", "is empty")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none", "No such file"),
+        ("", "No such file"),
+        ("empty", "is empty"),
+        ("x" * 300, "File name too long"),
+    ],
+)
 def test_a_file_that_cannot_be_used_is_one_line(name: str, words: str, tmp_path: Path, folder: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(CorpusError, match=words):

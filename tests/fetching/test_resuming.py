@@ -173,10 +173,10 @@ def test_a_server_that_falls_silent_is_not_waited_for(server: FileServer) -> Non
     assert by_hand(message)
 
 
-def test_without_pooch_the_extra_is_named_and_a_file_can_still_be_brought(
+def test_without_requests_the_extra_is_named_and_a_file_can_still_be_brought(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pooch", None)
+    monkeypatch.setitem(sys.modules, "requests", None)
     with pytest.raises(ConfigurationError) as caught:
         get(server)
     assert str(caught.value) == "Downloading needs the data extra: pip install 'unroll-rnn[data]'."

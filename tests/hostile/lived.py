@@ -117,9 +117,12 @@ def _server() -> multiprocessing.context.ForkServerContext:
 
 
 def _serve(line: Connection) -> None:
-    from unroll import encoding
+    from typer.main import get_command
+
+    from unroll import cli, encoding
 
     encoding.CACHED_FROM = SMALL_CACHE
+    cli.app = get_command(cli.app)  # type: ignore[assignment]  (made once, it takes a tenth of a second)
     os.environ["NO_COLOR"] = "1"
     line.send("ready")
     while True:

@@ -1,4 +1,4 @@
-"""What strangers send: a finished run, one that was stopped on its way, a sweep, a cache. Small, real, and made once."""
+"""What strangers send: a finished run, one that was stopped on its way, a sweep, a cache. Small and real."""
 
 from __future__ import annotations
 
@@ -24,25 +24,7 @@ from unroll.training import train, train_fleet
 BATCHES, STOPPED_AT = 8, 6
 MODEL = {"hidden": 8, "dense": 16, "rows": 4, "batches": BATCHES, "test_tokens": 60, "threads": 1, "device": "cpu"}
 SCHEME = {"k1": 4, "k2": 8}
-TRAINING = [
-    "--hidden",
-    "8",
-    "--dense",
-    "16",
-    "--rows",
-    "4",
-    "--test-tokens",
-    "60",
-    "--threads",
-    "1",
-    "--k1",
-    "4",
-    "--k2",
-    "8",
-    "--batches",
-    "3",
-    "--quiet",
-]
+TRAINING = "--hidden 8 --dense 16 --rows 4 --test-tokens 60 --threads 1 --k1 4 --k2 8 --batches 3 --quiet"
 
 
 @dataclass(frozen=True)
@@ -50,10 +32,7 @@ class World:
     """Where everything lies. `mine` is somebody's own folder, which no command may touch."""
 
     path: Path
-
-    @property
-    def corpus(self) -> Path:
-        return self.path / "corpus.txt"
+    corpus: Path  # stays where it is, since runs name it
 
     @property
     def given(self) -> Path:
@@ -67,7 +46,7 @@ class World:
         """Another like it; what is given is copied, and the corpus stays where it is."""
         shutil.copytree(self.given, to / "given", symlinks=True)
         shutil.copytree(self.mine, to / "mine")
-        return World(to)
+        return World(to, self.corpus)
 
     def run(self, worker: Worker, words: str) -> Ended:
         """A command line in which {given} stands for the folder."""
@@ -77,7 +56,7 @@ class World:
 
 def make(path: Path) -> World:
     """Everything, trained."""
-    world = World(path)
+    world = World(path, path / "corpus.txt")
     world.given.mkdir(parents=True)
     world.mine.mkdir()
     for name in ("diary.txt", "batch-000000001.safetensors", "letters/one.txt"):
@@ -140,9 +119,9 @@ def results(folder: Path) -> dict[str, object]:
     return {"weights": weights, "metrics": lines, "state": run.status["state"]}
 
 
-def as_json(ended: Ended) -> object:
+def as_json(ended: Ended, world: World) -> object:
     """What a command printed for a program, without where and how fast."""
-    content = json.loads(ended.out)
+    content = json.loads(ended.out.replace(str(world.path), ""))
     for name in ("seconds", "evaluating", "run"):
         content.pop(name, None)
     return content
