@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -91,7 +92,7 @@ def disk_needed(experiment: Experiment, unique: int) -> int:
 def refuse_full_disk(out: str | Path, needed: int) -> None:
     """Say so before training, not hours into it."""
     place = Path(out).absolute()
-    while not place.exists():
+    while not os.path.exists(place):  # which takes a name that is too long as one that is not there
         place = place.parent
     free = shutil.disk_usage(place).free
     if free < needed:

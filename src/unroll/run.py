@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from unroll import durable, locking, metric_lines, run_status, untrusted
 from unroll.checkpoints import Checkpoint, Checkpoints
-from unroll.errors import RunError
+from unroll.errors import ConfigurationError, RunError
 from unroll.experiment import Experiment, differences, read_toml, write_toml
 from unroll.tokens import Vocabulary
 from unroll.untrusted import KILOBYTE, MEGABYTE
@@ -149,7 +149,12 @@ class RunFolder:
     @property
     def experiment(self) -> Experiment:
         """run.toml, read and checked."""
-        return read_toml(self._text("run.toml"), str(self.path / "run.toml"))
+        where = str(self.path / "run.toml")
+        try:
+            return read_toml(self._text("run.toml"), where)
+        except ConfigurationError as error:
+            # What is out of range is said as for an option, which is in no file.
+            raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
 
     @experiment.setter
     def experiment(self, experiment: Experiment) -> None:
@@ -374,7 +379,7 @@ class RunFolder:
 
     def _text(self, name: str) -> str:
         path = self.path / name
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):
             kind = (
                 "a pickle, which can run code when it is opened; it is not loaded"
                 if self._pickle()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unroll.cli.screen import say
+from unroll.cli.screen import say, warn
 from unroll.errors import RunError
 
 
@@ -40,6 +40,6 @@ def report(
         raise RunError(f"--out must end in .html. Got {out}.")
     if not out.absolute().parent.is_dir():
         raise RunError(f"There is no folder {out.absolute().parent} to put the page in. Make it, or change --out.")
-    content = from_folders(folders).encode("utf-8", "backslashreplace")  # folders' names need not be UTF-8
+    content = from_folders(folders, warn).encode("utf-8", "backslashreplace")  # folders' names need not be UTF-8
     durable.write(out, content)
     say(f"{out}: {len(content) / 1e6:.1f} MB")

@@ -11,7 +11,7 @@ page.html, page.css, *.js    the page itself: plain, readable, no library; put t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from unroll.paper.claims import judge
@@ -21,7 +21,12 @@ from unroll.report.page import page
 __all__ = ["from_folders", "gather", "page"]
 
 
-def from_folders(paths: Iterable[str | Path]) -> str:
-    """The page of everything under these paths, the paper's claims judged where there are records of it."""
+def from_folders(paths: Iterable[str | Path], say: Callable[[str], None] = lambda note: None) -> str:
+    """The page of everything under these paths, the paper's claims judged where there are records of it.
+
+    What is damaged and left out stands on the page, and goes to `say`.
+    """
     gathered = gather(paths)
+    for note in gathered.left_out:
+        say(note)
     return page(gathered, [verdict.to_json() for verdict in judge(gathered.records)] if gathered.records else [])

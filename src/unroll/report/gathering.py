@@ -25,6 +25,7 @@ class Gathered:
     records: dict[str, Record] = field(default_factory=dict)
     runs: tuple[tuple[str, Curve], ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # what is damaged, and how
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
@@ -64,7 +65,7 @@ def _require_folder(path: Path) -> None:
 
 def _left_out(path: Path, name: str, error: InputError) -> Gathered:
     """A note in the place of what is damaged; a page names no path of the machine it was made on."""
-    return Gathered(notes=(f"{name} is left out. {' '.join(error.problems)}".replace(str(path), name),))
+    return Gathered(left_out=(f"{name} is left out. {' '.join(error.problems)}".replace(str(path), name),))
 
 
 def _of(path: Path, name: str) -> Gathered:
@@ -133,7 +134,8 @@ def _joined(one: Gathered, other: Gathered) -> Gathered:
     both = dict(one.records)
     for figure, record in other.records.items():
         both[figure] = _merged(both[figure], record) if figure in both else record
-    return Gathered(both, (*one.runs, *other.runs), (*one.notes, *other.notes))
+    left_out = (*one.left_out, *other.left_out)
+    return Gathered(both, (*one.runs, *other.runs), (*one.notes, *other.notes), left_out)
 
 
 def _merged(one: Record, other: Record) -> Record:

@@ -140,4 +140,4 @@ def _notes(gathered: Gathered) -> list[str]:
     unfinished = sorted({name for name, curve in gathered.runs if curve.state not in ENDED})
     if unfinished:
         found.append(f"Not finished: {', '.join(unfinished)}.")
-    return [*found, *gathered.notes]
+    return [*found, *gathered.notes, *gathered.left_out]
