@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from unroll import cells, optimisers
+from unroll import cells, limits, optimisers
 from unroll.corpus import Corpus
 from unroll.experiment import Experiment
 from unroll.fleet import padded
@@ -74,7 +74,7 @@ def available(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * (1 - FREE))
-    return int(min(_free_in_system(), _free_in_container()) * (1 - FREE))
+    return int(min(_free_in_system(), _free_in_container(), limits.memory_left()) * (1 - FREE))
 
 
 def _free_in_system() -> float:
@@ -102,7 +102,5 @@ def in_words(bytes_: float) -> str:
 
 def ran_out(error: BaseException) -> bool:
     """Whether an error says that there was not enough memory, on whichever device."""
-    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
-        return True
-    words = ("out of memory", "DefaultCPUAllocator", "can't allocate memory", "not enough memory")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    lack = limits.shortage(error)
+    return lack is not None and lack.of == limits.MEMORY

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from unroll import curve, devices
+from unroll import curve, devices, limits
 from unroll.bookkeeping import Bookkeeping
 from unroll.corpus import Corpus
 from unroll.errors import Interrupted
@@ -59,6 +59,7 @@ def train_fleet(
     refuse_hopeless(experiments, corpora)
     torch.set_num_threads(experiments[0].threads or 1)
     device = devices.find(experiments[0].device)
+    limits.require_files(len(outs))
     with ExitStack() as held:
         folders = _held(held, experiments, corpora, outs, resume)
         watch = held.enter_context(Watch())
