@@ -104,7 +104,7 @@ def test_what_is_left_under_the_limits_of_a_process_is_known_and_the_soft_one_on
 def test_more_runs_than_files_can_be_open_are_refused_in_words_and_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "files_left", lambda: 0)
     limits.require_files(1)
-    with pytest.raises(SaveError, match=r"2 runs side by side .* may open 0 more. Raise that limit \\(ulimit -n\\)"):
+    with pytest.raises(SaveError, match=r"2 runs side by side .* may open 0 more. Raise that limit \(ulimit -n\)"):
         limits.require_files(2)
 
 
