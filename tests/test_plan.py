@@ -225,6 +225,22 @@ def test_no_more_runs_than_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> 
     assert {len(own.runs) for own in planned(chosen, 5)[0].fleets} == {1}  # it is tried all the same
 
 
+def test_the_order_of_shuffled_windows_counts_as_memory_once_for_runs_that_share_it() -> None:
+    corpus = tiny_corpus(tokens=3000)
+    plain, one, two, twin = (
+        corpus.described_in(tiny(k1=1, seed=seed, shuffle=shuffle, learning_rate=rate))
+        for seed, shuffle, rate in ((1, False, 0.1), (1, True, 0.1), (2, True, 0.1), (1, True, 0.2))
+    )
+    order = memory.order_bytes(one, corpus)
+    assert 4 * 2600 < order < 4 * 2700  # a window a token, four bytes each
+    assert memory.order_bytes(plain, corpus) == 0
+    without = memory.fleet_bytes([plain, plain], [corpus] * 2)
+    assert memory.fleet_bytes([one, two], [corpus] * 2) == without + 2 * order
+    assert memory.fleet_bytes([one, twin], [corpus] * 2) == without + order
+    limit = memory.shared_bytes([one], [corpus]) + int(2.5 * (memory.run_bytes(one, corpus.unique) + order))
+    assert plan.fit([one, two] * 3, [corpus] * 6, limit) == 2
+
+
 def test_no_more_runs_than_folders_can_be_held_open(monkeypatch: pytest.MonkeyPatch) -> None:
     for files, largest in ((3, 3), (1, 1), (0, 1)):
         monkeypatch.setattr(limits, "files_left", lambda files=files: files)

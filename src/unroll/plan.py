@@ -193,6 +193,5 @@ def _fleets(
 def fit(experiments: Sequence[Experiment], corpora: Sequence[Corpus], limit: int) -> int:
     """How many of these runs the memory holds side by side, by estimate; at least one is tried."""
     V = max(corpus.unique for corpus in corpora)
-    one = max(memory.run_bytes(e, V) for e in experiments)
-    rest = memory.fleet_bytes(experiments, corpora) - len(experiments) * one
-    return max(1, min(len(experiments), (limit - rest) // one))
+    one = max(memory.run_bytes(e, V) + memory.order_bytes(e, c) for e, c in zip(experiments, corpora, strict=True))
+    return max(1, min(len(experiments), (limit - memory.shared_bytes(experiments, corpora)) // one))
