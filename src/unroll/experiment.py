@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll import plugins
 from unroll.errors import ConfigurationError, did_you_mean
-from unroll.scheme import LARGEST, Scheme, parse_training
+from unroll.scheme import LARGEST, Scheme, as_float, parse_training
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
 SEEDS = 2**63
@@ -107,7 +107,7 @@ class Experiment:
     def __post_init__(self) -> None:
         for setting in fields(self):
             if setting.type == "float" and type(getattr(self, setting.name)) is int:
-                object.__setattr__(self, setting.name, float(getattr(self, setting.name)))
+                object.__setattr__(self, setting.name, as_float(getattr(self, setting.name)))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
@@ -294,7 +294,7 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
                 continue
             name, hint = known[table][key]
             value = tuple(value) if get_origin(hint) is tuple and isinstance(value, list) else value
-            value = float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
+            value = as_float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
             if fits(value, hint):
                 found["scheme" if table == "scheme" else "rest"][name] = value
             else:

@@ -8,6 +8,7 @@ Shapes: M runs, T time, B rows, K scored positions, H hidden, D dense, V vocabul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,9 @@ class Model:
             own = {k: self.parameters[f"layers.{layer}.{k}"] for k in ("W_x", "W_h", "b", *names)}
             layers.append(Layer(own["W_x"], own["W_h"], own["b"], {k: own[k] for k in names}))
         shape = self.experiments[0]
-        return Network(self.cell, shape.clip, tuple(layers), shape.precision)
+        # A bound beyond what these numbers reach bounds nothing.
+        clip = shape.clip if shape.clip <= torch.finfo(self.dtype).max else math.inf
+        return Network(self.cell, clip, tuple(layers), shape.precision)
 
     def nll(self, batch: Batch, carried: States) -> tuple[Tensor, States]:
         """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
