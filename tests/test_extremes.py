@@ -60,7 +60,7 @@ def test_a_bound_beyond_what_32_bits_reach_bounds_nothing(kernel: str, clip: flo
     assert any(not torch.equal(free[name], own) for name, own in trained(kernel, clip=1e-6).items())
 
 
-@pytest.mark.parametrize("value", [HUGE, -HUGE, math.inf, -math.inf, math.nan, -1e308])
+@pytest.mark.parametrize("value", [HUGE, -HUGE, math.inf, -math.inf, math.nan, -1e308], ids=lambda v: str(v)[:6])
 def test_a_temperature_that_is_none_is_refused(value: float) -> None:
     with pytest.raises(ConfigurationError, match="temperature must be a number of at least 0"):
         Decoding(temperature=value)

@@ -17,7 +17,7 @@ import torch
 from sweeping import drive, small
 
 from unroll import limits
-from unroll.errors import SaveError
+from unroll.errors import RunError, SaveError
 from unroll.launchers import Begun, Noted, RunEnded
 from unroll.learner import Learner
 from unroll.run import RunFolder
@@ -83,6 +83,29 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_it_can_go_on(
     monkeypatch.setattr(RunFolder, "save", full)
     with pytest.raises(SaveError):
         drive(tmp_path / "out", asked)
+    monkeypatch.undo()
+    drive(tmp_path / "out", None)
+    assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
+
+
+def test_a_disk_too_full_for_what_is_left_of_a_sweep_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = small(seed=[0, 1, 2])
+    drive(tmp_path / "whole", asked, most=1)
+    for report in (events := sweeping.follow(tmp_path / "out", asked, most=1)):
+        if isinstance(report, RunEnded):
+            break
+    events.close()
+    ended = sweeping.ended(tmp_path / "out")
+    stamps = sweeping.stamps(tmp_path / "out", ended)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(RunError, match="has 0 MB free; this run may need 1 MB"):
+        drive(tmp_path / "out", None)
+    assert sweeping.ended(tmp_path / "out") == ended
+    assert sweeping.stamps(tmp_path / "out", ended) == stamps
+    drive(tmp_path / "whole", None)  # nothing is left that would need room
     monkeypatch.undo()
     drive(tmp_path / "out", None)
     assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
