@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from helpers import CPU, tiny, tiny_corpus
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from unroll import randomness
 from unroll.batches import Batches, Schedule
 from unroll.errors import CorpusError
 
@@ -81,6 +83,40 @@ def test_shuffle_permutes_exactly_the_same_windows_each_epoch(schedule: Schedule
                           rows=schedule.experiment.rows), schedule.train)  # fmt: skip
     assert windows(schedule, range(epoch * E, (epoch + 1) * E)) == windows(plain, range(E))
     assert schedule.rotation(epoch * E) == 0
+
+
+def test_shuffled_windows_are_the_places_that_the_seed_sorts() -> None:
+    experiment = tiny(shuffle=True, seed=5)
+    schedule = Schedule(experiment, 300)
+    for number in range(3 * schedule.batches_an_epoch):
+        epoch, i = divmod(number, schedule.batches_an_epoch)
+        order = np.argsort(randomness.uniform(5, "shuffle", epoch, schedule.windows), kind="stable")
+        batch, row = np.divmod(order[i * experiment.rows : (i + 1) * experiment.rows], experiment.rows)
+        assert schedule.starts(number).tolist() == (schedule.row_starts[row] + batch * experiment.scheme.k1).tolist()
+
+
+def test_places_beyond_what_32_bits_hold_are_reached_by_windows_that_are_shuffled() -> None:
+    train = 3 << 30
+    schedule = Schedule(tiny(shuffle=True, k1=1 << 20, rows=2), train)
+    starts = [schedule.starts(number) for number in range(schedule.batches_an_epoch)]
+    last = train // 2 + ((schedule.batches_an_epoch - 1) << 20)
+    assert last > 1 << 31
+    assert np.concatenate(starts).max() == last
+
+
+def test_runs_that_shuffle_alike_share_one_order_and_none_outlives_its_epoch() -> None:
+    alike = [Schedule(tiny(shuffle=True, seed=1, learning_rate=rate), 300) for rate in (0.1, 0.2)]
+    other = Schedule(tiny(shuffle=True, seed=2), 300)
+    before: list[ref[Any]] = []
+    for number in (0, alike[0].batches_an_epoch):
+        for schedule in (*alike, other):
+            schedule.starts(number)
+        orders = [schedule._order[1] for schedule in (*alike, other) if schedule._order]
+        assert orders[0] is orders[1]
+        assert orders[0] is not orders[2]
+        assert [old() for old in before] == [None] * len(before)
+        before = [ref(order) for order in orders]
+        del orders
 
 
 def test_shuffled_orders_differ_between_epochs_and_seeds() -> None:

@@ -123,7 +123,7 @@ def test_a_stopped_run_stays_stopped_when_its_fleet_is_resumed(tmp_path: Path, s
     events = killing.follow(FLEET, tmp_path)
     while next(events).learner.count < BAD + 3:
         pass
-    events.close()
+    killing.lose(events)
     out = killing.outs(tmp_path, FLEET)[SICK]
     stopped = {p.name: p.read_bytes() for p in out.iterdir()}
     assert RunFolder(out).status["state"] == "stopped"

@@ -54,7 +54,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
         forget_bias=draw(st.floats(allow_nan=False, allow_infinity=False)),
         optimiser=draw(st.sampled_from(plugins.names("unroll.optimisers"))),
         learning_rate=draw(st.floats(1e-12, 1e30) | st.integers(1, 1000)),
-        clip=draw(positive | st.just(math.inf)),
+        clip=draw(st.floats(1e-12, 1e30) | st.just(math.inf)),
         seed=draw(seeds),
         precision=draw(st.sampled_from(["float32", "float64"])),
         rotation=draw(st.sampled_from(["random", "continue"])),

@@ -16,7 +16,7 @@ from helpers import tiny, tiny_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll import Corpus, Experiment, devices, fleet, grid, measuring, memory, plan
+from unroll import Corpus, Experiment, devices, fleet, grid, limits, measuring, memory, plan
 from unroll.errors import ConfigurationError, RunError
 from unroll.experiment import from_tables, to_tables
 from unroll.measuring import Pace
@@ -225,6 +225,31 @@ def test_no_more_runs_than_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> 
     assert {len(own.runs) for own in planned(chosen, 5)[0].fleets} == {1}  # it is tried all the same
 
 
+def test_the_order_of_shuffled_windows_counts_as_memory_once_for_runs_that_share_it() -> None:
+    corpus = tiny_corpus(tokens=3000)
+    plain, one, two, twin = (
+        corpus.described_in(tiny(k1=1, seed=seed, shuffle=shuffle, learning_rate=rate))
+        for seed, shuffle, rate in ((1, False, 0.1), (1, True, 0.1), (2, True, 0.1), (1, True, 0.2))
+    )
+    order = memory.order_bytes(one, corpus)
+    assert 4 * 2600 < order < 4 * 2700  # a window a token, four bytes each
+    assert memory.order_bytes(plain, corpus) == 0
+    without = memory.fleet_bytes([plain, plain], [corpus] * 2)
+    assert memory.fleet_bytes([one, two], [corpus] * 2) == without + 2 * order
+    assert memory.fleet_bytes([one, twin], [corpus] * 2) == without + order
+    limit = memory.shared_bytes([one], [corpus]) + int(2.5 * (memory.run_bytes(one, corpus.unique) + order))
+    assert plan.fit([one, two] * 3, [corpus] * 6, limit) == 2
+
+
+def test_no_more_runs_than_folders_can_be_held_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, largest in ((3, 3), (1, 1), (0, 1)):
+        monkeypatch.setattr(limits, "files_left", lambda files=files: files)
+        made, _ = planned(seeds(7), 5)
+        assert max(len(own.runs) for own in made.fleets) == largest
+        assert f"no more than {largest} folders can be held open (ulimit -n)" in made.fleets[0].why
+        assert "hold no more than" not in made.fleets[0].why
+
+
 def test_a_limit_below_1_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="most must be at least 1"):
         planned(seeds(2), 0)
@@ -286,6 +311,8 @@ def test_a_tenth_of_the_memory_is_left_free(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(memory, "_free_in_system", lambda: 1000.0)
     monkeypatch.setattr(memory, "_free_in_container", lambda: 500.0)
     assert memory.available(torch.device("cpu")) == 450
+    monkeypatch.setattr(limits, "memory_left", lambda: 200.0)
+    assert memory.available(torch.device("cpu")) == 180
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2000, 4000))
     assert memory.available(torch.device("cuda")) == 1800
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sweeping import small
 
 from unroll import Corpus
+from unroll.errors import Interrupted, UnrollError
 from unroll.launchers import Begun, Failed, Job, RunEnded, local, processes
 from unroll.library import Library
 from unroll.run import RunFolder
@@ -110,11 +116,145 @@ def test_a_parent_that_is_killed_takes_its_processes_along(tmp_path: Path) -> No
             break
 
 
+# --- how a process begins ------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import random, sys, unroll
+random.seed(0)
+text = unroll.Corpus.from_text("".join(random.choices("abcdefgh ", k=500_000)))
+runs = unroll.grid(k1=4, k2=8, hidden=8, dense=16, rows=4, batches=5, test_tokens=60, threads=1, device="cpu")
+rows = unroll.train_all(runs, {out!r}, [text], launcher="processes")
+print([row["state"] for row in rows])
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["as a file", pytest.param("as a word", marks=pytest.mark.slow), pytest.param("piped", marks=pytest.mark.slow)],
+)
+def test_a_script_without_a_guard_trains_a_corpus_that_no_pipe_holds(given: str, tmp_path: Path) -> None:
+    script = SCRIPT.format(out=str(tmp_path / "sweep"))
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    how = {"as a file": [str(path)], "as a word": ["-c", script], "piped": ["-"]}[given]
+    typed = script if given == "piped" else ""
+    done = subprocess.run([sys.executable, *how], input=typed, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['finished']\n", "")
+
+
+def test_a_process_that_ends_before_it_is_ready_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "BEGIN", "raise SystemExit(3)")
+    with pytest.raises(UnrollError, match="ended with code 3 before it was ready"):
+        list(processes.run([job(tmp_path, 10, n) for n in range(2)], Library()))
+    assert _children(os.getpid()) == []
+    assert not (tmp_path / "run0").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_heard_while_a_process_begins(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "BEGIN", "import time; time.sleep(600)")
+    started = processes._started
+
+    def begun() -> processes.Worker:
+        worker = started()
+        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+        return worker
+
+    monkeypatch.setattr(processes, "_started", begun)
+    monkeypatch.setattr(processes, "cores", lambda: 1)
+    began = time.monotonic()
+    with pytest.raises(Interrupted) as raised:
+        list(processes.run([job(tmp_path, 10)], Library()))
+    assert raised.value.exit_code == 128 + number
+    assert time.monotonic() - began < processes.PATIENCE / 2
+    assert _children(os.getpid()) == []
+
+
+def test_where_no_more_processes_can_be_started_those_there_are_do_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, times = processes._started, []
+
+    def refused() -> processes.Worker:
+        times.append(1)
+        if len(times) > 1:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return started()
+
+    monkeypatch.setattr(processes, "_started", refused)
+    monkeypatch.setattr(processes, "cores", lambda: 2)
+    reports = list(processes.run([job(tmp_path, 10, n) for n in range(3)], Library()))
+    assert sorted(r.run for r in reports if isinstance(r, RunEnded)) == ["run0", "run1", "run2"]
+    assert len(times) == 2
+    with pytest.raises(UnrollError, match="can be started: Resource temporarily unavailable"):
+        list(processes.run([job(tmp_path, 10, 3)], Library()))
+
+
+def test_ids_that_are_mapped_from_a_file_travel_as_its_name_and_others_as_they_are(tmp_path: Path) -> None:
+    np.arange(100_000, dtype=np.uint8).tofile(tmp_path / "ids.uint8")
+    mapped = np.memmap(tmp_path / "ids.uint8", np.uint8, "c")
+    corpus = Corpus.from_text("abcdefgh " * 40)
+    for ids, by_name in ((mapped, True), (mapped[7:], False), (np.array(mapped), False)):
+        own = replace(corpus, ids=ids)
+        content = processes.packed(Library([own]))
+        assert (len(content) < 10_000) == by_name
+        found = pickle.loads(content).open(own.described_in(small(corpus="x")[0]))
+        assert np.array_equal(found.ids, ids)
+    (tmp_path / "ids.uint8").unlink()
+    content = processes.packed(Library([replace(corpus, ids=mapped)]))
+    assert len(content) > 100_000
+
+
+PRESSED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from test_processes import LONG, job
+from unroll.errors import Interrupted
+from unroll.launchers import Begun, processes
+from unroll.library import Library
+
+started = processes._started
+
+def press():
+    os.killpg(0, signal.SIGINT)  # as a terminal does, to all that run in it
+
+def begun():
+    worker = started()
+    if sys.argv[2] == "begins":
+        press()
+    return worker
+
+processes._started = begun
+processes.cores = lambda: 1
+try:
+    for report in processes.run([job(Path(sys.argv[1]), LONG)], Library()):
+        if isinstance(report, Begun):
+            press()
+except Interrupted as error:
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["begins", "trains"])
+def test_control_c_in_a_terminal_ends_all_processes_without_a_word_and_saves(when: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PRESSED, str(tmp_path), when, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "")
+    if when == "trains":
+        assert RunFolder(tmp_path / "run0").status["state"] == "interrupted"
+    else:
+        assert not (tmp_path / "run0").exists()
+
+
 def _children(parent: int) -> list[int]:
-    """The processes that train for a parent; not the one that keeps its resources in order."""
+    """The processes that train for a parent."""
     found = []
     for line in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        if b"spawn_main" in Path(f"/proc/{line}/cmdline").read_bytes():
+        if b"launchers.processes" in Path(f"/proc/{line}/cmdline").read_bytes():
             found.append(int(line))
     return found
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import helpers  # noqa: F401 (its hypothesis profile)
 import numpy as np
@@ -108,6 +110,59 @@ def test_below_is_below(seed: int, batch: int, limit: int) -> None:
 def test_below_reaches_every_value_alike() -> None:
     counts = np.bincount([below(0, "x", batch, 7) for batch in range(7000)], minlength=7)
     assert np.abs(counts - 1000).max() < 4 * math.sqrt(1000)
+
+
+def in_order(seed: int, batch: int, count: int) -> np.ndarray:
+    """What a permutation is: places by key, of equal keys the first first."""
+    return np.argsort(uniform(seed, "x", batch, count), kind="stable")
+
+
+@given(seeds, batches, st.one_of(st.integers(0, 50), st.integers(0, 40_000)))
+def test_a_permutation_sorts_by_what_is_drawn_uniformly(seed: int, batch: int, count: int) -> None:
+    found = permutation(seed, "x", batch, count)
+    assert found.dtype == np.int32
+    assert np.array_equal(found, in_order(seed, batch, count))
+
+
+@pytest.mark.parametrize("edge", [randomness.BUCKET, randomness.STRETCH, 2 * randomness.STRETCH])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_permutation_is_the_same_where_its_parts_end(edge: int, more: int) -> None:
+    assert np.array_equal(permutation(3, "x", 1, edge + more), in_order(3, 1, edge + more))
+
+
+def test_of_equal_keys_a_permutation_takes_the_first_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = randomness.philox
+
+    def coarse(counter: tuple, key: tuple) -> tuple:
+        return tuple(
+            word & ~((1 << 24) - 1) & FF if n % 2 == 0 else word * 0 for n, word in enumerate(whole(counter, key))
+        )
+
+    monkeypatch.setattr(randomness, "philox", coarse)  # 256 different keys
+    assert len(np.unique(uniform(3, "x", 1, 30_000))) == 256
+    assert np.array_equal(permutation(3, "x", 1, 30_000), in_order(3, 1, 30_000))
+
+
+PEAK = """
+import resource, sys, tracemalloc
+from unroll.randomness import permutation
+
+permutation(1, "x", 0, 1000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+tracemalloc.start() if sys.argv[2] == "traced" else None
+permutation(1, "x", 0, int(sys.argv[1]))
+traced = tracemalloc.get_traced_memory()[1]
+print(traced or 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "how"),
+    [(2_000_000, "traced"), pytest.param(50_000_000, "resident", marks=pytest.mark.slow)],
+)
+def test_a_permutation_costs_four_bytes_a_number_and_no_more_than_its_parts(count: int, how: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK, str(count), how], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4 * count + 24e6
 
 
 @given(seeds, batches, st.integers(0, 50))

@@ -169,7 +169,7 @@ def test_a_batch_counter_an_epoch_off_changes_the_run_through_the_rotation_alone
     events = killing.follow(procedure, tmp_path / "held", dropout=0.0)
     while next(events).learner.count <= HELD:
         pass
-    events.close()
+    killing.lose(events)
     corpus, experiment = killing.corpora(procedure)[0], PROCEDURES[procedure][0]
     epoch = Schedule(experiment, corpus.split(0).train).batches_an_epoch
     shutil.copytree(tmp_path / "held", tmp_path / "off")

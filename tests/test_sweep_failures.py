@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,8 @@ import sweeping
 import torch
 from sweeping import drive, small
 
-from unroll.errors import SaveError
+from unroll import limits
+from unroll.errors import RunError, SaveError
 from unroll.launchers import Begun, Noted, RunEnded
 from unroll.learner import Learner
 from unroll.run import RunFolder
@@ -83,6 +88,29 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_it_can_go_on(
     assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
 
 
+def test_a_disk_too_full_for_what_is_left_of_a_sweep_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = small(seed=[0, 1, 2])
+    drive(tmp_path / "whole", asked, most=1)
+    for report in (events := sweeping.follow(tmp_path / "out", asked, most=1)):
+        if isinstance(report, RunEnded):
+            break
+    events.close()
+    ended = sweeping.ended(tmp_path / "out")
+    stamps = sweeping.stamps(tmp_path / "out", ended)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(RunError, match="has 0 MB free; this run may need 1 MB"):
+        drive(tmp_path / "out", None)
+    assert sweeping.ended(tmp_path / "out") == ended
+    assert sweeping.stamps(tmp_path / "out", ended) == stamps
+    drive(tmp_path / "whole", None)  # nothing is left that would need room
+    monkeypatch.undo()
+    drive(tmp_path / "out", None)
+    assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
+
+
 def test_a_failure_that_is_recorded_does_not_outrank_a_run_that_has_ended(tmp_path: Path) -> None:
     drive(tmp_path, small(seed=[0, 1]))
     folder = SweepFolder(tmp_path)
@@ -131,7 +159,13 @@ def test_a_run_that_diverges_is_a_result_and_changes_nothing_for_the_others(
 # --- memory -------------------------------------------------------------------------------------------------------
 
 CPU_WORDS = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
-ERRORS = [torch.cuda.OutOfMemoryError("CUDA out of memory. Tried"), MemoryError(), RuntimeError(CPU_WORDS)]
+ERRORS = [
+    torch.cuda.OutOfMemoryError("CUDA out of memory. Tried"),
+    MemoryError(),
+    RuntimeError(CPU_WORDS),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    OSError(errno.EMFILE, "Too many open files"),
+]
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, where: str, error: Exception, room: int, batch: int = 0) -> None:
@@ -152,7 +186,7 @@ def run_out(monkeypatch: pytest.MonkeyPatch, where: str, error: Exception, room:
     monkeypatch.setattr(Learner, "step", stepped)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: f"{type(e).__name__} {getattr(e, 'errno', '')}".strip())
 @pytest.mark.parametrize("where", ["built", "batch"])
 def test_a_fleet_that_does_not_fit_is_split_in_two_and_that_is_said(
     where: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -221,3 +255,122 @@ def test_a_fleet_with_a_checkpoint_is_never_split(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     drive(tmp_path / "out", None)
     assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
+
+
+# --- open files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_that_was_made_where_more_files_could_be_open_is_split_where_fewer_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = small(seed=range(6))
+    drive(tmp_path / "small", asked, most=3)
+    for report in (events := sweeping.follow(tmp_path / "moved", asked, most=6)):
+        if isinstance(report, Planned):
+            break
+    events.close()
+    monkeypatch.setattr(limits, "files_left", lambda: 3)
+    drive(tmp_path / "moved", None)
+    plan = SweepFolder(tmp_path / "moved").plan
+    assert plan is not None
+    assert [(own.name, len(own.runs)) for own in plan.fleets] == [("1a", 3), ("1b", 3)]
+    assert "Too many open files" in plan.changes[0]
+    ours, theirs = sweeping.result(tmp_path / "moved"), sweeping.result(tmp_path / "small")
+    names = set(state(tmp_path / "moved"))
+    assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}
+
+
+def test_a_fleet_with_a_checkpoint_that_needs_more_open_files_than_there_are_fails_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = small(seed=range(3))
+    drive(tmp_path / "whole", asked)
+    run_out(monkeypatch, "batch", ZeroDivisionError(), room=1, batch=5)
+    drive(tmp_path / "out", asked)
+    monkeypatch.undo()
+    monkeypatch.setattr(limits, "files_left", lambda: 2)
+    drive(tmp_path / "out", None)
+    reasons = {failure["reason"] for failure in SweepFolder(tmp_path / "out").failures.values()}
+    assert reasons == {
+        "This process may not open enough files for 3 runs side by side ([Errno 24] Too many open files). "
+        "Raise that limit (ulimit -n) and go on."
+    }
+    monkeypatch.undo()
+    drive(tmp_path / "out", None)
+    assert sweeping.result(tmp_path / "out") == sweeping.result(tmp_path / "whole")
+
+
+def test_files_that_run_out_while_a_run_is_saved_for_the_first_time_split_its_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = RunFolder.save
+
+    def saved(folder: RunFolder, *content: Any) -> None:
+        if len(list(folder.path.parent.iterdir())) > 1 and not (tmp_path / "once").exists():
+            (tmp_path / "once").touch()
+            raise SaveError("Could not save.") from OSError(errno.EMFILE, "Too many open files")
+        save(folder, *content)
+
+    monkeypatch.setattr(RunFolder, "save", saved)
+    drive(tmp_path / "out", small(seed=range(2)), most=2)
+    plan = SweepFolder(tmp_path / "out").plan
+    assert plan is not None
+    assert [own.name for own in plan.fleets] == ["1a", "1b"]
+    assert set(state(tmp_path / "out").values()) == {"finished"}
+
+
+# --- the limits themselves, as `ulimit` sets them -----------------------------------------------------------------
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import sweeping, torch
+from unroll import Corpus, memory
+from unroll.launchers import Noted
+from unroll.learner import Learner
+from unroll.library import Library
+from unroll.sweep import describe, sweep
+from unroll.sweep_folder import SweepFolder
+from unroll.training import train_fleet
+
+folder, kernel, room = sys.argv[1:]
+corpus = Corpus.from_text("abcdefgh " * 2000)
+shape = dict(hidden=128, dense=512, rows=64, k2=80, batches=3, kernel=kernel, dropout=0.0, test_tokens=90)
+library = Library([corpus])
+asked = describe([corpus.described_in(e) for e in sweeping.small(seed=range(8), **shape)], library)
+
+def in_use(line):
+    words = dict(line.split()[:2] for line in Path("/proc/self/status").read_text().splitlines() if "kB" in line)
+    return 1024 * int(words[line])
+
+list(train_fleet(asked[:1], [corpus], [f"{folder}/first{room}"]))  # what is loaded once
+before = in_use("VmSize:")
+if room == "0":  # how much eight side by side take: in a process of its own, which then leaves nothing behind
+    learner = Learner(asked, [corpus] * 8, torch.device("cpu"), kernel)
+    learner.prepare()
+    learner.step()
+    sys.exit(print(in_use("VmPeak:") - before))
+memory.available = lambda device: 1 << 60  # the plan is made where there is no limit
+resource.setrlimit(resource.RLIMIT_AS, (before + int(room),) * 2)
+for report in sweep(SweepFolder(f"{folder}/sweep"), library, asked, 8):
+    if isinstance(report, Noted):
+        print(report.message)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["stacked", "host", "compiled"])
+def test_a_fleet_too_large_for_the_address_space_that_the_system_allows_is_split(kernel: str, tmp_path: Path) -> None:
+    needed = int(limited(LIMITED, tmp_path, kernel, 0).stdout)
+    assert needed > 100e6
+    done = limited(LIMITED, tmp_path, kernel, needed * 6 // 10)
+    assert done.stderr == ""
+    assert "Fleet 1 did not fit and was split into 1a and 1b" in done.stdout
+    assert set(state(tmp_path / "sweep").values()) == {"finished"}
+
+
+def limited(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """A script that changes the limits of its own process."""
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})

@@ -7,6 +7,8 @@ import os
 import sys
 from contextlib import suppress
 
+from unroll.limits import MEMORY, shortage
+
 
 def main() -> None:
     """Run the command line; what goes wrong becomes one message and an exit code, never a traceback."""
@@ -22,9 +24,6 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except KeyboardInterrupt:
         _quit()
-    except OSError as error:
-        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-        sys.exit(1)
     except Exception as error:
         _exit(error)
 
@@ -49,12 +48,12 @@ def _take_any_text() -> None:
 def _exit(error: Exception) -> None:
     """Our exceptions and the framework's know their exit code; anything else is a bug and is shown whole."""
     code = getattr(error, "exit_code", None)
-    if code is None and "torch" in sys.modules:
-        from unroll.memory import ran_out
-
-        if ran_out(error):
-            _say(f"Not enough memory. {str(error).strip().partition(chr(10))[0]}".rstrip())
-            sys.exit(1)
+    if code is None and (lack := shortage(error)):
+        _say(f"Not enough memory. {lack.said}" if lack.of == MEMORY else f"{lack.said}: raise that limit (ulimit -n).")
+        sys.exit(1)
+    if code is None and isinstance(error, OSError):
+        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
     if code is None:
         raise error
     if hasattr(error, "show"):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -38,6 +39,17 @@ class Batch(NamedTuple):
     reset_MB: Tensor  # rows whose carried state is set to 0 before this batch
 
 
+_orders: WeakValueDictionary[tuple[int, int, int], Any] = WeakValueDictionary()
+
+
+def _shuffled(seed: int, epoch: int, windows: int) -> randomness.Order:
+    """The order of an epoch's windows, once for all runs that have the same."""
+    found = _orders.get((seed, epoch, windows))
+    if found is None:
+        found = _orders[seed, epoch, windows] = randomness.permutation(seed, "shuffle", epoch, windows)
+    return cast(randomness.Order, found)
+
+
 class Schedule:
     """One run's windows."""
 
@@ -54,7 +66,12 @@ class Schedule:
             )
         self.row_starts = np.arange(rows, dtype=np.int64) * train // rows
         self.batches_an_epoch = room // scheme.k1 + 1
-        self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._order: tuple[int, randomness.Order] | None = None
+
+    @property
+    def windows(self) -> int:
+        """How many an epoch has."""
+        return self.batches_an_epoch * len(self.row_starts)
 
     def starts(self, number: int) -> NDArray[np.int64]:
         """Where each row's window starts in the rotated train set."""
@@ -62,10 +79,10 @@ class Schedule:
         if not self.experiment.shuffle:
             return self.row_starts + i * self.experiment.scheme.k1
         if self._order is None or self._order[0] != epoch:
-            windows = self.batches_an_epoch * len(self.row_starts)
-            self._order = epoch, randomness.permutation(self.experiment.seed, "shuffle", epoch, windows)
+            self._order = None  # before there is another
+            self._order = epoch, _shuffled(self.experiment.seed, epoch, self.windows)
         rows = len(self.row_starts)
-        batch, row = np.divmod(self._order[1][i * rows : (i + 1) * rows], rows)
+        batch, row = np.divmod(self._order[1][i * rows : (i + 1) * rows].astype(np.int64), rows)
         return np.asarray(self.row_starts[row] + batch * self.experiment.scheme.k1)
 
     def places(self, first: int, count: int) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll import plugins, untrusted
 from unroll.errors import ConfigurationError, did_you_mean
-from unroll.scheme import LARGEST, Scheme, parse_training
+from unroll.scheme import LARGEST, Scheme, as_float, parse_training
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
 SEEDS = 2**63
@@ -46,6 +46,7 @@ def _within(low: float, high: float, words: str) -> Check:
 
 
 _RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
+_CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
 _POINTS = _within(2, 10_001, "between 2 and 10,000")
 _SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
 
@@ -94,7 +95,7 @@ class Experiment:
 
     batches: int = _setting("training", 12800, _at_least(1))
     rows: int = _setting("training", 64, _up_to(MOST_ROWS))
-    clip: float = _setting("training", 50.0, (lambda v: v > 0, "a positive number"))
+    clip: float = _setting("training", 50.0, _CLIP)
     seed: int = _setting("training", 0, _SEED)
     precision: str = _setting("training", "float32", _one_of("float32", "float64", "tf32", "bfloat16"))
     rotation: str = _setting("training", "random", _one_of("random", "continue"))
@@ -113,7 +114,7 @@ class Experiment:
     def __post_init__(self) -> None:
         for setting in fields(self):
             if setting.type == "float" and type(getattr(self, setting.name)) is int:
-                object.__setattr__(self, setting.name, float(getattr(self, setting.name)))
+                object.__setattr__(self, setting.name, as_float(getattr(self, setting.name)))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
@@ -306,7 +307,7 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
                 continue
             name, hint = known[table][key]
             value = tuple(value) if get_origin(hint) is tuple and isinstance(value, list) else value
-            value = float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
+            value = as_float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
             if fits(value, hint):
                 found["scheme" if table == "scheme" else "rest"][name] = value
             else:

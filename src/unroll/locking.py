@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ def hold(folder: Path, missing: str, busy: str) -> Iterator[None]:
     try:
         # The name may stand for a pipe, which would be waited for.
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise RunError(f"{folder} cannot be held: {error}.") from None
         raise RunError(missing) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unroll import devices, memory
+from unroll import devices, memory, spare
 from unroll.corpus import Corpus
 from unroll.errors import UnrollError
 from unroll.experiment import Experiment
@@ -50,7 +50,7 @@ def measure(
             found.append(pace(experiments[:runs], corpora[:runs], between))
         except UnrollError:
             break  # why this cannot run is said where it is trained
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:
             if not memory.ran_out(error):
                 raise
             break
@@ -107,5 +107,6 @@ def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: 
 
 def _let_go() -> None:
     """What was tried must not stand in the way of what comes next."""
+    spare.give_back()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from unroll import cells, optimisers
+from unroll import cells, limits, optimisers
+from unroll.batches import Schedule
 from unroll.corpus import Corpus
 from unroll.experiment import Experiment
 from unroll.fleet import padded
@@ -43,11 +44,25 @@ def run_bytes(experiment: Experiment, vocabulary: int) -> int:
     return (weights + layers + head) * _width(e)
 
 
-def fleet_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
-    """What these runs cost side by side: their own, the texts once each, and one evaluation."""
-    V = padded(max(corpus.unique for corpus in corpora))
+def order_bytes(experiment: Experiment, corpus: Corpus) -> int:
+    """What the order costs in which a run shuffles its windows: it is kept beside the CPU."""
+    if not experiment.shuffle or experiment.device.startswith("cuda"):
+        return 0
+    return 4 * Schedule(experiment, corpus.split(experiment.split_seed).train).windows
+
+
+def shared_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
+    """What does not grow with the number of runs: the texts once each, and one evaluation."""
     text = sum({corpus.sha256: corpus.ids.nbytes for corpus in corpora}.values())
-    return len(experiments) * max(run_bytes(e, V) for e in experiments) + text + _evaluation_bytes(experiments[0], V)
+    return text + _evaluation_bytes(experiments[0], padded(max(corpus.unique for corpus in corpora)))
+
+
+def fleet_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
+    """What these runs cost side by side: their own, and what they share."""
+    V = padded(max(corpus.unique for corpus in corpora))
+    orders = {(e.seed, size): size for e, c in zip(experiments, corpora, strict=True) if (size := order_bytes(e, c))}
+    own = len(experiments) * max(run_bytes(e, V) for e in experiments)
+    return own + sum(orders.values()) + shared_bytes(experiments, corpora)
 
 
 def _evaluation_bytes(experiment: Experiment, V: int) -> int:
@@ -74,7 +89,7 @@ def available(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * (1 - FREE))
-    return int(min(_free_in_system(), _free_in_container()) * (1 - FREE))
+    return int(min(_free_in_system(), _free_in_container(), limits.memory_left()) * (1 - FREE))
 
 
 def _free_in_system() -> float:
@@ -102,7 +117,5 @@ def in_words(bytes_: float) -> str:
 
 def ran_out(error: BaseException) -> bool:
     """Whether an error says that there was not enough memory, on whichever device."""
-    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
-        return True
-    words = ("out of memory", "DefaultCPUAllocator", "can't allocate memory", "not enough memory")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    lack = limits.shortage(error)
+    return lack is not None and lack.of == limits.MEMORY

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from unroll import devices, fleet, measuring, memory, untrusted
+from unroll import devices, fleet, limits, measuring, memory, untrusted
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.experiment import Experiment
@@ -151,7 +151,9 @@ def _fleets(
 ) -> tuple[list[Fleet], tuple[Pace, ...]]:
     """A group of runs of one shape, divided evenly into as few fleets as the best number side by side allows."""
     limit = memory.available(devices.find(experiments[0].device))
-    room = fit(experiments, corpora, limit)
+    files = limits.files_left()
+    held = fit(experiments, corpora, limit)
+    room = max(1, min(held, files))  # each holds its folder open
     measured: tuple[Pace, ...] = ()
     if len(names) == 1:
         M, why = 1, "no other run has its shape"
@@ -165,7 +167,8 @@ def _fleets(
         if measured and measured[-1].runs == M < room:
             why += "; more would have taken too long to try"
     if room <= M < len(names):
-        why += f"; {memory.in_words(limit)} hold no more than {room}"
+        why += f"; {memory.in_words(limit)} hold no more than {room}" if held == room else ""
+        why += f"; no more than {room} folders can be held open (ulimit -n)" if held > room else ""
     counts = -(-len(names) // M)
     found = []
     for n in range(counts):
@@ -192,6 +195,5 @@ def _fleets(
 def fit(experiments: Sequence[Experiment], corpora: Sequence[Corpus], limit: int) -> int:
     """How many of these runs the memory holds side by side, by estimate; at least one is tried."""
     V = max(corpus.unique for corpus in corpora)
-    one = max(memory.run_bytes(e, V) for e in experiments)
-    rest = memory.fleet_bytes(experiments, corpora) - len(experiments) * one
-    return max(1, min(len(experiments), (limit - rest) // one))
+    one = max(memory.run_bytes(e, V) + memory.order_bytes(e, c) for e, c in zip(experiments, corpora, strict=True))
+    return max(1, min(len(experiments), (limit - memory.shared_bytes(experiments, corpora)) // one))

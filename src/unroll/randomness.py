@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ WORD = 0xFFFFFFFF
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
+KEY_BITS = 53  # of a number in [0, 1)
+# Of a permutation: numbers that are sorted at once, at most twice as many; dealt at once; and blocks that are drawn at
+# once, all of which stay in a cache.
+BUCKET, STRETCH, PIECE = 1 << 13, 1 << 18, 1 << 13
+
+Order = NDArray[np.signedinteger[Any]]
 
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
@@ -47,10 +54,15 @@ def seed_words(seed: int) -> tuple[int, int]:
 def words(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.int64]:
     """`count` independent words of 32 bits; the first n are the same for every count above n."""
     blocks = np.arange((count + 3) // 4, dtype=np.int64)
+    return np.stack(_blocks(seed, purpose, batch, blocks), axis=-1).reshape(-1)[:count]
+
+
+def _blocks(seed: int, purpose: str, batch: int, blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    """The four words of each of these blocks."""
     other = np.full(1, purpose_word(purpose), np.int64)
     low, high = np.full(1, batch & WORD, np.int64), np.full(1, (batch >> 32) & WORD, np.int64)
     key = tuple(np.full(1, word, np.int64) for word in seed_words(seed))
-    return np.stack(philox((blocks, low, other, high), (key[0], key[1])), axis=-1).reshape(-1)[:count]
+    return philox((blocks, low, other, high), (key[0], key[1]))
 
 
 def uniform(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.float64]:
@@ -85,6 +97,45 @@ def below(seed: int, purpose: str, batch: int, limit: int) -> int:
     return int(uniform(seed, purpose, batch, 1)[0] * limit)
 
 
-def permutation(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.int64]:
-    """A random order of 0 … count − 1."""
-    return np.argsort(uniform(seed, purpose, batch, count), kind="stable").astype(np.int64)
+def permutation(seed: int, purpose: str, batch: int, count: int) -> Order:
+    """A random order of 0 … count − 1: these numbers, by what `uniform` draws for each; the lower first of equals.
+
+    It costs four bytes a number (eight beyond 2^31) and little else: the numbers are dealt into buckets by the first
+    bits of their keys, and then each bucket is sorted, by keys that are drawn again.
+    """
+    order: Order = np.empty(count, np.int32 if count <= 1 << 31 else np.int64)
+    bits = min(16, (count // BUCKET).bit_length())
+    sizes = np.zeros(1 << bits, np.int64)
+    for _, buckets in _dealt(seed, purpose, batch, count, bits):
+        sizes += np.bincount(buckets, minlength=1 << bits)
+    ends = np.cumsum(sizes)
+    free = ends - sizes  # the next place in each bucket
+    for first, buckets in _dealt(seed, purpose, batch, count, bits):
+        by_bucket = np.argsort(buckets, kind="stable")
+        here = np.bincount(buckets, minlength=1 << bits)
+        begins = np.cumsum(here) - here
+        order[(free - begins)[buckets[by_bucket]] + np.arange(len(buckets))] = first + by_bucket
+        free += here
+    for start, end in zip(ends - sizes, ends, strict=True):
+        members = order[start:end]
+        numbers = members.astype(np.int64)
+        even, odd = _keys(seed, purpose, batch, numbers >> 1)
+        order[start:end] = members[np.argsort(np.where(numbers & 1, odd, even), kind="stable")]
+    return order
+
+
+def _dealt(seed: int, purpose: str, batch: int, count: int, bits: int) -> Iterator[tuple[int, NDArray[np.uint16]]]:
+    """The bucket of each number, a stretch of them at a time, with the first of the stretch."""
+    for first in range(0, count, STRETCH):
+        end = min(count, first + STRETCH)
+        blocks = (np.arange(b, min(b + PIECE, (end + 1) // 2)) for b in range(first // 2, (end + 1) // 2, PIECE))
+        keys = [np.stack(_keys(seed, purpose, batch, own), axis=-1) >> (KEY_BITS - bits) for own in blocks]
+        yield first, np.concatenate([own.astype(np.uint16).reshape(-1) for own in keys])[: end - first]
+
+
+def _keys(
+    seed: int, purpose: str, batch: int, blocks: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What `uniform` draws for the two elements of each block, as whole numbers."""
+    w0, w1, w2, w3 = _blocks(seed, purpose, batch, blocks)
+    return (w0 >> 5) << 26 | w1 >> 6, (w2 >> 5) << 26 | w3 >> 6

@@ -37,6 +37,14 @@ LONGEST = 1_000_000  # tokens of a window, each of which has a weight
 RESETS = "epoch, never, or a probability above 0 and at most 1"
 
 
+def as_float(number: int) -> float:
+    """A whole number as one that may have a fraction; beyond all of those it is infinite."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 @dataclass(frozen=True)
 class Scheme:
     """A training procedure × a sampling procedure, with its k1 and k2.
@@ -60,7 +68,7 @@ class Scheme:
 
     def __post_init__(self) -> None:
         if type(self.reset) is int:
-            object.__setattr__(self, "reset", float(self.reset))
+            object.__setattr__(self, "reset", as_float(self.reset))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)

@@ -24,6 +24,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.quits = False  # by a second Ctrl-C: nothing more is to be saved
+        self._told = self._over = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Watch:
@@ -36,15 +38,30 @@ class Watch:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._over = True
+        # A generator may be closed by another thread than began it: then the next signal puts the handlers back.
+        if threading.current_thread() is threading.main_thread():
+            self._put_back()
+            before = getattr(self._before.get(self.number or 0), "__self__", None)
+            if isinstance(before, Watch) and self.number is not None and not self._told:
+                before.number = self.number  # nobody has asked here: whoever watches around this one will
+
+    def _put_back(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def check(self) -> None:
         """Raise if a signal has arrived."""
         if self.number is not None:
+            self._told = True
             raise Pressed(self.number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._over:
+            self._put_back()
+            signal.raise_signal(number)
+            return
         if self.number is not None and number == signal.SIGINT:
+            self.quits = True
             raise KeyboardInterrupt
         self.number = number

@@ -67,8 +67,24 @@ class _Rooms:
                 self._made[n].remove(rooms.pop())
                 idle -= n
 
+    def give_back(self) -> None:
+        """The empty ones to the system; what was in use before no longer says what will be."""
+        with self._lock:
+            for size, made in list(self._made.items()):
+                taken = [room for room, holders in zip(made, _holders(made), strict=True) if holders > NOBODY]
+                if taken:
+                    self._made[size] = taken
+                else:
+                    del self._made[size]
+            self._most = 0
+
 
 _rooms = _Rooms()
+
+
+def give_back() -> None:
+    """Return memory that nobody uses to the system: what comes next may have other sizes, and need all there is."""
+    _rooms.give_back()
 
 
 def take(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ the reason, and the others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,9 +146,10 @@ def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
 def _plan_once(
     folder: SweepFolder, trainings: Sequence[Training], library: Library, most: int | None, watch: Watch
 ) -> None:
-    if folder.plan is None:
-        plan = make_plan(trainings, library, most, watch)
-        refuse_full_disk(folder, plan, trainings, library)
+    known = folder.plan
+    plan = known or make_plan(trainings, library, most, watch)
+    refuse_full_disk(folder, plan, trainings, library)
+    if known is None:
         folder.plan = plan
 
 
@@ -271,15 +273,28 @@ def _launched(
 
 
 def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Training], library: Library) -> None:
-    """Room for the weights of all runs and the checkpoints of the largest fleet."""
+    """Room for the weights of all runs that have not ended, and the checkpoints of the largest fleet of them."""
     experiments = {training.name: training.experiment for training in trainings}
 
-    def needed(names: Sequence[str]) -> int:
-        return sum(readiness.disk_needed(experiments[n], library.open(experiments[n]).unique) for n in names)
+    def needed(name: str) -> int:
+        e = experiments[name]
+        return readiness.disk_needed(e, e.unique or library.open(e).unique)
 
-    fleets = [needed(own.runs) for own in plan.fleets]
-    # Nine times the weights: three checkpoints at a time, weights and two moments each.
-    readiness.refuse_full_disk(folder.path, sum(fleets) // 9 + max(fleets, default=0))
+    left = [[name for name in own.runs if _end(folder, name) is None] for own in plan.fleets]
+    fleets = [sum(map(needed, names)) for names in left]
+    there = sum(_saved_bytes(folder, name) for names in left for name in names)
+    if any(left):
+        # Nine times the weights: three checkpoints at a time, weights and two moments each.
+        readiness.refuse_full_disk(folder.path, sum(fleets) // 9 + max(fleets) - there)
+
+
+def _saved_bytes(folder: SweepFolder, name: str) -> int:
+    """What a run's checkpoints take already: new ones take their place."""
+    found = 0
+    for path in (folder.run(name).path / "checkpoints").glob("*.safetensors"):
+        with suppress(OSError):
+            found += path.lstat().st_size
+    return found
 
 
 def in_words(own: Fleet) -> str:

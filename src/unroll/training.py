@@ -7,13 +7,15 @@ watches (the command line, a notebook, a test) decides what to show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import warnings
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
-from unroll import curve, devices
+from unroll import curve, devices, leaving, limits
 from unroll.bookkeeping import Bookkeeping
 from unroll.corpus import Corpus
 from unroll.errors import Interrupted
@@ -50,24 +52,37 @@ def train_fleet(
     outs: Sequence[str | Path],
     resume: bool = False,
     save_every: int | None = None,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Train runs side by side, each into its own folder; with `resume`, from the newest batch that all of them hold.
 
-    Checkpoints are made by the clock, or every `save_every` batches.
+    Checkpoints are made by the clock, or every `save_every` batches. A loop over this that is left early (by `break`,
+    an exception, the end of the program) saves, as Ctrl-C does.
     """
+    return leaving.closed_at_exit(_train(experiments, corpora, outs, resume, save_every))
+
+
+def _train(
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    outs: Sequence[str | Path],
+    resume: bool,
+    save_every: int | None,
+) -> Generator[Event, None, None]:
     experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
     refuse_hopeless(experiments, corpora)
     torch.set_num_threads(experiments[0].threads or 1)
     device = devices.find(experiments[0].device)
+    limits.require_files(len(outs))
     with ExitStack() as held:
         folders = _held(held, experiments, corpora, outs, resume)
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, device, experiments[0].kernel)
-        books = Bookkeeping(learner, corpora, folders, watch, save_every)
+        books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
         yield from books.start(resume)
         try:
             while not books.ended:
-                yield from books.evaluate_due()
+                # All of it before any is shown: in the midst of it there is nothing whole to save.
+                yield from [*books.evaluate_due()]
                 if books.ended:
                     break
                 watch.check()
@@ -77,6 +92,19 @@ def train_fleet(
         except Pressed as pressed:
             books.save("interrupted")
             raise Interrupted(pressed.number) from None
+        except GeneratorExit:
+            if not watch.quits and os.getpid() == process:  # a process that forked has no business in these folders
+                _save_left(books)
+            raise
+
+
+def _save_left(books: Bookkeeping) -> None:
+    """Save what somebody leaves. An error would be raised where nobody can catch it: it becomes a warning."""
+    try:
+        books.save("interrupted")
+    except Exception as error:
+        text = f"Training was left after {books.learner.count:,} batches, and could not be saved there: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _held(

@@ -10,9 +10,10 @@ import pytest
 import torch
 from bench_cases import CARE, CPU, entries, racer, tiny_corpus, tiny_shape
 
+from unroll import memory
 from unroll.benchmark import measure, running
 from unroll.benchmark.contestants import PEERS, Entry, Racer, Workshop
-from unroll.benchmark.measure import Care, out_of_memory, reason, run_group
+from unroll.benchmark.measure import Care, reason, run_group
 from unroll.benchmark.record import Record, Row
 
 
@@ -113,8 +114,8 @@ def test_running_out_of_memory_is_seen_through_another_error() -> None:
 
     with pytest.raises(RuntimeError, match="cut short") as caught:
         hidden()
-    assert out_of_memory(caught.value)
-    assert not out_of_memory(RuntimeError("something else"))
+    assert memory.ran_out(caught.value)
+    assert not memory.ran_out(RuntimeError("something else"))
     assert reason(ValueError()) == "ValueError"
     assert len(reason(ValueError("x" * 5000))) == measure.LENGTH
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from unroll import devices
+from unroll import devices, memory
 from unroll.benchmark.contestants import Entry, Racer
 from unroll.benchmark.record import Row
 
@@ -97,7 +97,7 @@ def _prepared(
         racer = build(entry)
         return (racer, _steps(racer, device, care)), False
     except Exception as error:
-        return reason(error), out_of_memory(error)
+        return reason(error), memory.ran_out(error)
 
 
 def _steps(racer: Racer, device: torch.device, care: Care) -> int:
@@ -144,15 +144,6 @@ def reason(error: BaseException) -> str:
     """An exception in a line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words}"[:LENGTH] if words else type(error).__name__
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Also where it hides behind another one: a recording that ran out of memory complains of being cut short."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or "out of memory" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _full(device: torch.device) -> bool:

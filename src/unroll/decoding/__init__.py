@@ -9,7 +9,7 @@ Shapes: B rows, V vocabulary.
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         wrong = []
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+        if not 0 <= self.temperature <= sys.float_info.max:
             wrong.append(f"temperature must be a number of at least 0 (0 is argmax). Got {self.temperature}.")
         if self.top_k is not None and self.top_k < 1:
             wrong.append(f"top-k must be at least 1. Got {self.top_k}.")

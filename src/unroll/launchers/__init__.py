@@ -84,7 +84,7 @@ class Failed(Report):
 
 @dataclass(frozen=True)
 class TooLarge(Report):
-    """The memory does not hold so many runs side by side; nothing was saved of them yet."""
+    """The machine does not hold this many runs side by side; nothing was saved of them yet."""
 
     reason: str
 

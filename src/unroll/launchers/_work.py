@@ -6,10 +6,11 @@ import gc
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 
 import torch
 
-from unroll import memory
+from unroll import limits, spare
 from unroll.errors import Interrupted, RunError, SaveError, UnrollError
 from unroll.events import Ended, Evaluated, Event, Stepped, Warned
 from unroll.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
@@ -28,17 +29,21 @@ def work(job: Job, library: Library) -> Iterator[Report]:
         refuse_hopeless(job.experiments, corpora)  # before there are folders of runs that cannot be trained
         for out, experiment, corpus in zip(job.outs, job.experiments, corpora, strict=True):
             RunFolder(out).begin(corpus.described_in(experiment), corpus.vocabulary)
-        events = train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every)
-        yield from _reports(job, events)
+        with closing(train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every)) as events:
+            yield from _reports(job, events)
         return
-    except (Interrupted, SaveError):
+    except Interrupted:
         raise
     except Exception as error:
+        if isinstance(error, SaveError) and not limits.shortage(error):
+            raise
         report = _verdict(job, error)
-    # Only now, the error forgotten, nothing holds what filled the memory.
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    finally:
+        # Only now, the error forgotten, nothing holds what filled the memory.
+        gc.collect()
+        spare.give_back()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     yield report
 
 
@@ -64,13 +69,10 @@ def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
 def _verdict(job: Job, error: Exception) -> Report:
     """What an error means for the runs of a fleet."""
     folders = [RunFolder(out) for out in job.outs]
-    if memory.ran_out(error):
-        said = str(error).strip().split("\n")[0] or type(error).__name__
-        if len(job.runs) > 1 and not any(folder.has_saved() for folder in folders):
-            return TooLarge(job.fleet, said)
-        remedy = "Lower --hidden, --rows, --k2 or --dense, or bring more memory, and go on."
-        reason = f"There is not enough memory for {len(job.runs)} runs side by side ({said}). {remedy}"
-        return Failed(job.fleet, unended(job), reason.replace("1 runs side by side", "this run alone"))
+    if lack := limits.shortage(error):
+        if len(job.runs) > 1 and not any(map(_has_saved, folders)):
+            return TooLarge(job.fleet, lack.said)
+        return Failed(job.fleet, unended(job), _too_little(lack, len(job.runs)))
     if isinstance(error, UnrollError):
         return Failed(job.fleet, unended(job), " ".join(getattr(error, "problems", (str(error),))))
     return Failed(
@@ -78,9 +80,27 @@ def _verdict(job: Job, error: Exception) -> Report:
     )
 
 
+def _too_little(lack: limits.Shortage, runs: int) -> str:
+    """Why runs that cannot be divided any further do not fit here, and what would do."""
+    who = f"{runs:,} runs side by side" if runs > 1 else "this run alone"
+    if lack.of == limits.FILES:
+        return (
+            f"This process may not open enough files for {who} ({lack.said}). Raise that limit (ulimit -n) and go on."
+        )
+    remedy = "Lower --hidden, --rows, --k2 or --dense, or bring more memory, and go on."
+    return f"There is not enough memory for {who} ({lack.said}). {remedy}"
+
+
 def unended(job: Job) -> tuple[str, ...]:
     """The runs of a job that have not ended, whatever ended the job: the others have their results."""
     return tuple(run for run, out in zip(job.runs, job.outs, strict=True) if not _has_ended(RunFolder(out)))
+
+
+def _has_saved(folder: RunFolder) -> bool:
+    try:
+        return folder.has_saved()
+    except RunError:  # it is damaged: what is in it is not to be begun anew
+        return True
 
 
 def _has_ended(folder: RunFolder) -> bool:
