@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import typer
 from unroll import experiment as experiments
 from unroll.cli import options
 from unroll.cli.options import one, option
-from unroll.cli.screen import duration, print_json, say, warn
+from unroll.cli.screen import duration, print_json, say, shell_word, warn
 from unroll.errors import ConfigurationError, Interrupted
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ def _train(
     try:
         watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)
     except Interrupted:
-        say(f"Saved. Go on with:  unroll train --resume {shlex.quote(str(folder))}")
+        say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise
     run = RunFolder(folder)
     curve.save(run)
@@ -247,5 +246,5 @@ def _train(
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
     say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
-    name = shlex.quote(str(folder))
+    name = shell_word(folder)
     say(f"Curve: {folder / 'perplexity.png'}.  Next:  unroll sample {name}  or  unroll eval {name}")
