@@ -63,16 +63,16 @@ def drift(
         found[name] = perplexity_since_reset(run, tokens, starts, seed, corpus)
         if tokens is None and found[name].tokens < 10 * found[name].k2:
             warn(f"{name}: the text has {length:,} tokens, so it goes no further than {found[name].tokens:,}.")
-    if out is not None:
-        save({_label(name, loaded[name]): drift for name, drift in found.items()}, out)
-        say(f"Picture: {out}.")
     if json:
         print_json({"runs": [_facts(name, loaded[name], drift) for name, drift in found.items()]})
-        return
-    for place, (name, drift) in enumerate(found.items()):
-        if place:
-            show()
-        _table(name, loaded[name], drift)
+    else:
+        for place, (name, drift) in enumerate(found.items()):
+            if place:
+                show()
+            _table(name, loaded[name], drift)
+    if out is not None:  # last: a picture that cannot be drawn takes no number with it
+        save({_label(name, loaded[name]): drift for name, drift in found.items()}, out)
+        say(f"Picture: {out}.")
 
 
 def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int, corpus: str | None) -> None:

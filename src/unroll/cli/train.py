@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,12 +128,14 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     if status["state"] not in ("finished", "stopped") or batches is not None:
         return False
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
-    if not (folder.path / "perplexity.png").exists():  # killed before it was drawn, or a run of a sweep
-        from unroll import curve
+    from unroll import curve
 
-        with suppress(OSError):  # a folder that only can be read has all but this
-            curve.save(folder)
-            say(f"Curve: {folder.path / 'perplexity.png'}.")
+    if not (folder.path / curve.NAME).exists():  # killed before it was drawn, or a run of a sweep
+        problem = curve.problem_saving(folder)
+        if problem is None:
+            say(f"Curve: {folder.path / curve.NAME}.")
+        else:
+            warn(problem)
     if json:
         _print_status(folder)
     return True
@@ -233,7 +234,9 @@ def _train(
         say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise
     run = RunFolder(folder)
-    curve.save(run)
+    problem = curve.problem_saving(run)
+    if problem is not None:
+        warn(problem)
     status, lines = run.status, run.metrics
     if json:
         _print_status(run)
@@ -247,4 +250,5 @@ def _train(
     share = evaluated / max(trained + evaluated, 1e-9)
     say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
     name = shell_word(folder)
-    say(f"Curve: {folder / 'perplexity.png'}.  Next:  unroll sample {name}  or  unroll eval {name}")
+    drawn = f"Curve: {folder / curve.NAME}.  " if problem is None else ""
+    say(f"{drawn}Next:  unroll sample {name}  or  unroll eval {name}")
