@@ -25,16 +25,15 @@ HOSTILE_NAME = "".join(f"{way}own" for way in WAYS) + "\udcff"  # fits into 255 
 
 _INVISIBLE = {"\u200d", "\ufe0f", "\u3164"}
 # Our own styles, and how a display that moves goes back over its lines.
-_OURS = re.compile(r"\x1b\[(?:\?25[lh]|\d*[ABK]|[0-57][0-9]*(?:;[0-9]+)*m|m)")
+_OURS = re.compile(r"\x1b\[(?:\?25[lh]|\d*[ABK]|(?!31;666)[0-9;]*m)")
 
 
-def harm(text: str, on_a_terminal: bool = False) -> list[str]:
-    """What in a command's output could drive a terminal, hide, or look like a line of ours; with what follows it."""
+def harm(text: str, on_a_terminal: bool = False, lines: bool = True) -> list[str]:
+    """What in a command's output could drive a terminal or hide; with `lines`, what looks like a line of ours, too."""
     if on_a_terminal:
-        assert "666" not in "".join(_OURS.findall(text))
-        text = re.sub(r"\r(?=\n|\x1b|$)", "", _OURS.sub("", text).replace("\r\n", "\n"))
+        text = re.sub(r"\r(?!own)", "", _OURS.sub("", text))  # to the beginning of a line that is drawn anew
     found = [text[i : i + 12] for i, c in enumerate(text) if _harmful(c)]
-    return found + re.findall(r"^(?:unroll: )?own.*", text, re.MULTILINE)
+    return found + (re.findall(r"^(?:unroll: )?own.*", text, re.MULTILINE) if lines else [])
 
 
 def _harmful(character: str) -> bool:

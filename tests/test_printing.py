@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import warnings
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -53,11 +52,11 @@ def run(folder: Path, trained: Result) -> Path:
     return path
 
 
-def both(*arguments: object) -> list[Result]:
+def both(*arguments: object, lines: bool = True) -> list[Result]:
     """A command in a pipe and on a terminal: neither holds anything of a stranger's that does harm."""
     piped, shown = unroll(*arguments), watched(*arguments)
     assert harm(piped.err) == []
-    assert harm(shown.out, on_a_terminal=True) == []
+    assert harm(shown.out, on_a_terminal=True, lines=lines) == []
     assert piped.code == shown.code
     return [piped, shown]
 
@@ -80,7 +79,7 @@ def test_each_way_to_do_harm_is_seen_by_these_tests() -> None:
 def test_training_shows_a_hostile_name_in_words(trained: Result) -> None:
     assert trained.code == 0, trained.out
     assert harm(trained.out, on_a_terminal=True) == []
-    assert "␛[31;666mowned" in trained.out or "␛[31;666mown" in trained.out
+    assert "␛[31;666mown" in trained.out
 
 
 def test_a_hostile_name_can_be_copied_into_the_command_that_resumes(folder: Path, trained: Result) -> None:
@@ -121,7 +120,6 @@ def test_a_run_that_has_ended_is_said_to_have_ended_in_words(run: Path) -> None:
         ("eval", "RUN"),
         ("eval", "RUN", "--corpus", "CORPUS"),
         ("score", "RUN", "CORPUS"),
-        ("score", "RUN", "CORPUS", "--tokens"),
         ("drift", "RUN", "--tokens", "20", "--starts", "4"),
         ("memorised", "RUN", "CORPUS"),
         ("data", "info", "CORPUS"),
@@ -134,7 +132,13 @@ def test_a_hostile_run_and_text_are_shown_in_words(
 ) -> None:
     names = {"RUN": run, "CORPUS": corpus, "NEW.html": folder / f"{HOSTILE_NAME[:80]}.html"}
     told = check(*(names.get(word, word) for word in command))
-    assert "owned" in told
+    assert "␛[31;666mown" in told
+
+
+def test_a_scored_text_keeps_its_lines_and_drives_nothing(run: Path, corpus: Path) -> None:
+    piped, shown = both("score", run, corpus, "--tokens", lines=False)
+    assert harm(piped.out) == []
+    assert "\n␛[31;666mowned␛]0;owned" in re.sub(r"\x1b\[[0-9;]*m", "", shown.out)
 
 
 def test_pictures_and_files_of_a_hostile_name_are_announced_in_words(run: Path, corpus: Path, folder: Path) -> None:
@@ -156,11 +160,11 @@ def test_a_sample_drives_no_terminal_and_is_exact_in_a_pipe(run: Path) -> None:
     options = ("--prompt", "the ", "--length", 400, "--temperature", 3)
     exact = package.sample(package.load(run), prompt="the ", length=400, temperature=3.0).text
     assert harm(exact) != [], "this sample would do harm"
-    piped, shown = both("sample", run, *options)
+    piped, shown = both("sample", run, *options, lines=False)
     assert piped.out == exact + "\n"
-    assert "the ␛" in shown.out or "␛" in shown.out
-    assert both("sample", run, *options, "--n", 2)[0].out.startswith(f"--- seed 0\n{exact}\n--- seed 1\n")
-    assert f"\n{exact}\n" in "\n" + both("sample", run, *options, "--side-by-side")[0].out
+    assert "␛" in shown.out
+    assert both("sample", run, *options, "--n", 2, lines=False)[0].out.startswith(f"--- seed 0\n{exact}\n--- seed 1\n")
+    assert f"\n{exact}\n" in both("sample", run, *options, "--side-by-side")[0].out
     assert json.loads(both("sample", run, *options, "--json")[0].out)["samples"][0]["text"] == exact
 
 
@@ -175,7 +179,7 @@ def test_json_keeps_what_a_program_reads(run: Path, corpus: Path) -> None:
     assert {"\x1b", "\u202e", "\n"} <= {token["text"] for token in listed}
 
 
-NOT_THERE: list[tuple[object, ...]] = [
+NOT_THERE: list[tuple[str, ...]] = [
     ("train", HOSTILE),
     ("train", "CORPUS", "--out", "RUN"),
     ("train", "CORPUS", "--device", HOSTILE),
@@ -185,14 +189,12 @@ NOT_THERE: list[tuple[object, ...]] = [
     ("train", "CORPUS", "--preset", HOSTILE),
     ("train", "CORPUS", "--train", HOSTILE),
     ("train", "CORPUS", "--sample", HOSTILE),
-    ("train", "CORPUS", "--ext", HOSTILE),
     ("train", "--resume", HOSTILE),
     ("eval", HOSTILE),
     ("eval", "RUN", "--corpus", HOSTILE),
     ("eval", "RUN", "--sample", HOSTILE),
     ("eval", "RUN", "--start", HOSTILE),
     ("sample", HOSTILE),
-    ("sample", "RUN", "--prompt", "Ω" + HOSTILE),
     ("sample", "RUN", "--prompt-file", HOSTILE),
     ("sample", "RUN", "--sample", HOSTILE),
     ("sample", "RUN", "--out", "CORPUS"),
@@ -201,7 +203,6 @@ NOT_THERE: list[tuple[object, ...]] = [
     ("score", "RUN", "CORPUS", "--out", HOSTILE),
     ("score", "RUN", "CORPUS", "--out", f"{HOSTILE}/a.html"),
     ("drift", "RUN", "--out", HOSTILE),
-    ("drift", "RUN", "RUN"),
     ("drift", "RUN", "--corpus", HOSTILE),
     ("memorised", "RUN", HOSTILE),
     ("sweep", HOSTILE, "--out", "NEW"),
@@ -233,21 +234,22 @@ NOT_THERE: list[tuple[object, ...]] = [
     (f"--{HOSTILE}",),
     ("train", f"--{HOSTILE}"),
     ("train", "CORPUS", HOSTILE),
-    ("train", "CORPUS", "--k1", HOSTILE),
-    ("train", f"--k1={HOSTILE}"),
-    ("eval", "RUN", "--test-tokens", HOSTILE),
-    ("bench", "--seconds", HOSTILE),
     ("data", HOSTILE),
 ]
 
 
-@pytest.mark.parametrize("arguments", NOT_THERE, ids=lambda words: ascii(" ".join(map(str, words)))[1:60])
+@pytest.mark.parametrize("arguments", NOT_THERE, ids=lambda words: " ".join(words).replace(HOSTILE, "HOSTILE"))
 def test_what_is_refused_is_repeated_in_words(
     arguments: tuple[str, ...], run: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = {"RUN": run, "CORPUS": corpus, "NEW": "new"}
     assert "own" in check(*(names.get(word, word) for word in arguments), code=2)
+
+
+@pytest.mark.parametrize("option", ["--k1", "--dropout", f"--k1={HOSTILE}", "--quiet=", "-", "--out="])
+def test_a_value_of_the_wrong_kind_is_refused_in_words(option: str) -> None:
+    both("train", option, HOSTILE)
 
 
 def test_a_damaged_run_is_told_of_in_words(run: Path, folder: Path) -> None:
@@ -274,26 +276,24 @@ def test_a_sweep_tells_its_runs_and_failures_in_words(folder: Path, corpus: Path
     out = folder / f"sweep{HOSTILE_NAME[:100]}"
     short = folder / f"short{UTF_8_NAME}.txt"
     short.write_text(HOSTILE, newline="")
-    options = ("--seeds", 2, "--batches", 3, "--most", 2, "--out", out, "--k1", 5, "--k2", 10, "--hidden", 8)
+    options = ("--seeds", 2, "--batches", 3, "--most", 2, "--out", out, "--k1", 5, "--k2", 40, "--hidden", 8)
     options += ("--dense", 12, "--rows", 4, "--threads", 1)
-    assert "cannot be trained" in check("sweep", corpus, short, *options, "--plan")
+    check("sweep", corpus, short, *options, "--plan")
     told = check("sweep", corpus, short, *options, code=1)
     assert "could not be trained" in told
     # The same sweep, as a stranger might have made it.
     for name in ("sweep.json", "plan.json"):
         content = json.loads((out / name).read_text())
+        content["changes"] = [HOSTILE]
         if name == "plan.json":
             content["refused"] = dict.fromkeys(content["refused"], HOSTILE)
-            for fleet in content["fleets"]:
-                fleet |= {"why": HOSTILE, "name": HOSTILE}
-            content["changes"] = [HOSTILE]
+        for fleet in content.get("fleets", ()):
+            fleet |= {"why": HOSTILE, "name": HOSTILE}
         for entry in content.get("asked", ()):
             entry["experiment"]["corpus"]["title"] = HOSTILE
-        (out / name).write_text(json.dumps(content).replace('-seed1"', '-seed1\\u001b]0;owned\\nowned"'))
-    for made in (out / "runs").iterdir():
-        made.rename(made.with_name(made.name.replace("-seed1", "-seed1\x1b]0;owned\nowned")))
+        (out / name).write_text(json.dumps(content))
     told = check("sweep", "--resume", out, code=1)
-    assert "␛" in told
+    assert told.count("could not be trained") == 2
     check("sweep", "--resume", out, "--plan")
     check("report", out, "--out", folder / "sweep.html")
 
@@ -303,8 +303,10 @@ def test_a_sweep_that_trains_hostile_runs_shows_them_in_words(folder: Path, corp
     for name, command in (("piped", unroll), ("watched", watched)):
         out = folder / f"live{name}"
         assert unroll("sweep", corpus, *options, "--seeds", 2, "--threads", 1, "--out", out).code == 0
+        (last,) = (path.name for path in (out / "runs").iterdir() if RunFolder(path).experiment.seed == 1)
         for path in (out / "sweep.json", out / "plan.json"):
-            path.write_text(path.read_text().replace('-seed1"', '-seed1\\u001b]0;owned\\nowned[link=x]owned[/b]"'))
+            hostile = json.dumps(f"{last}\x1b]0;owned\nowned[link=x]owned")
+            path.write_text(path.read_text().replace(json.dumps(last), hostile))
         said = command("sweep", "--resume", out)
         assert said.code == 0, said.err
         assert "␛]0;owned" in said.err + said.out
@@ -315,7 +317,7 @@ def test_reproduce_plans_for_a_hostile_folder_in_words(tmp_path: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parent / "paper"))
     from reproducing import SCALE, partly, texts
 
-    data = texts(tmp_path / HOSTILE_NAME)
+    data = texts(tmp_path / UTF_8_NAME)
     (data / "english.txt").write_text((data / "english.txt").read_text().replace("\n", "\r\n") + "a\r\n" * 9)
     with partly():
         arguments = ("reproduce", "schemes", "--scale", SCALE, "--data", data, "--most", 2, "--plan")
@@ -391,12 +393,11 @@ def test_a_hostile_record_of_bench_is_shown_in_words(tmp_path: Path) -> None:
     check("bench", "--from", path, code=2)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=ascii)
 @pytest.mark.parametrize("kind", [InputError, SaveError])
-def test_an_error_is_printable_for_users_of_python_too(way: str, kind: type[Exception]) -> None:
-    error = kind(f"{way}owned is wrong.")
-    assert harm(str(error)) == []
-    assert harm(repr(error)) == []
+def test_an_error_is_printable_for_users_of_python_too(kind: type[Exception]) -> None:
+    for way in WAYS:
+        error = kind(f"A name, {way}owned, is wrong.")
+        assert harm(str(error) + "\n" + repr(error)) == []
 
 
 def test_problems_stay_apart_when_an_error_goes_from_process_to_process() -> None:
@@ -407,16 +408,15 @@ def test_problems_stay_apart_when_an_error_goes_from_process_to_process() -> Non
     assert (str(again), again.problems) == ("one\ntw↵o", ("one", "tw↵o"))
 
 
-def test_a_librarys_warning_and_print_cannot_go_around_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_library_prints_cannot_go_around_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
     from unroll import fetching
 
     def loud(name: str) -> None:
-        warnings.warn(HOSTILE, stacklevel=1)
         print(HOSTILE)
+        print(HOSTILE, file=sys.stderr)
 
     monkeypatch.setattr(fetching, "installed", loud)
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        piped = unroll("data", "list")
-    drives = [c for c in piped.out + piped.err if not c.isprintable() and c != "\n"]
-    assert (piped.code, drives, "␛[31;666mowned" in piped.err and "␛[31;666mowned" in piped.out) == (0, [], True)
+    piped = unroll("data", "list")
+    for text in (piped.out, piped.err):
+        assert harm(text, lines=False) == []
+        assert "␛[31;666mowned" in text
