@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -23,11 +23,15 @@ class Result(NamedTuple):
     err: str
 
 
-def unroll(*arguments: object) -> Result:
-    """Run `unroll …`; a traceback is an error of the test."""
+def unroll(*arguments: object, captured: bool = True) -> Result:
+    """Run `unroll …`; a traceback is an error of the test. Not `captured`, it writes to the streams that are there."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     before = signal.getsignal(signal.SIGPIPE)  # which a command may change for its own process, and this one is not
-    with patch.object(sys, "argv", ["unroll", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(sys, "argv", ["unroll", *map(str, arguments)]))
+        if captured:
+            stack.enter_context(redirect_stdout(out))
+            stack.enter_context(redirect_stderr(err))
         try:
             main()
         except SystemExit as exit_:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 import subprocess
 import sys
 import tomllib
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -256,12 +258,18 @@ def test_data_list_and_info_tell_what_there_is(tmp_path: Path) -> None:
 def test_notes_have_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     from unroll.cli import screen
 
-    told: list[str] = []
-    monkeypatch.setattr(screen, "say", told.append)
-    screen.warn("a")
-    monkeypatch.setenv("NO_COLOR", "1")
-    screen.warn("a")
-    assert told[0] != told[1] == "note: a"
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    told = []
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for _ in range(2):
+        with redirect_stderr(Terminal()) as stream:
+            screen.warn("a")
+        told.append(stream.getvalue())
+        monkeypatch.setenv("NO_COLOR", "1")
+    assert told[0] != told[1] == "note: a\n"
 
 
 def test_python_m_unroll_works_from_an_uninstalled_checkout(tmp_path: Path) -> None:
@@ -286,8 +294,6 @@ def test_a_run_that_another_process_trains_is_left_as_it_is(tmp_path: Path) -> N
 
 
 def test_the_live_panel_shows_any_name_and_any_kind_of_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-
     from unroll.cli import display
     from unroll.corpus import Corpus
     from unroll.experiment import Experiment

@@ -20,7 +20,7 @@ from commands import TINY, Result, tiny_run, unroll
 
 import unroll as package
 from unroll import durable
-from unroll.glyphs import pictured
+from unroll.printable import pictured
 
 HOSTILE = "<script>alert('x')</script> & \"q\" &lt; \x1b[2J\x07\x9b31m\u202e\u200b\x7f' onfocus=y\t\r\n"
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
@@ -19,6 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from traits.measures import share_copied
 from traits.plan import OF_SCHEMES
 from traits.records import SCHEMES, Records, Run
+from unroll import canvas
 from unroll.paper.pictures import BLUE, GREEN, INK, ORANGE, SCHEME_COLOURS, VERMILION, WIDTH, plain
 
 NAME = "schemes-traits.png"
@@ -36,7 +36,8 @@ def save(records: Records, path: Path) -> None:
     rows: list[tuple[Callable[..., None], Sequence[Any]]] = [
         row for row in ((_position, corpora), (_copy, windows), (_start, corpora), (_recovery, corpora)) if row[1]
     ]
-    with rc_context({"text.parse_math": False}):
+
+    def drawn() -> Figure:
         height = PANEL * len(rows)
         figure = Figure(figsize=(WIDTH, height), dpi=150)
         FigureCanvasAgg(figure)
@@ -50,7 +51,9 @@ def save(records: Records, path: Path) -> None:
                 axes.set_axis_off()
         # Places are fixed, not fitted, so that they depend on nothing.
         figure.subplots_adjust(0.085, 0.42 / height, 0.99, 1 - 0.25 / height, wspace=0.2, hspace=0.5)
-        figure.savefig(path, metadata={"Software": None})
+        return figure
+
+    canvas.save(drawn, path, metadata={"Software": None})
 
 
 def _position(axes: Any, records: Records, corpus: str) -> None:

@@ -6,8 +6,10 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import Any
 
 from unroll.limits import MEMORY, shortage
+from unroll.printable import one_line, printable
 
 
 def main() -> None:
@@ -16,9 +18,11 @@ def main() -> None:
     _take_any_text()
     try:
         from unroll.cli import app
+        from unroll.cli.screen import guarded
 
-        # The framework hands its own exits and mistakes over instead of ending the process itself.
-        code = app(standalone_mode=False)
+        with guarded():
+            # The framework hands its own exits and mistakes over instead of ending the process itself.
+            code = app(standalone_mode=False)
         if code == INTERRUPTED:
             _quit()
         sys.exit(code if isinstance(code, int) else 0)
@@ -40,9 +44,8 @@ def _open_what_is_closed() -> None:
 
 def _take_any_text() -> None:
     """What a model writes must not end the command: bytes that are no text pass as they are, others are spelt out."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape" if stream.encoding == "utf-8" else "backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape" if sys.stdout.encoding == "utf-8" else "backslashreplace")
 
 
 def _exit(error: Exception) -> None:
@@ -56,12 +59,23 @@ def _exit(error: Exception) -> None:
         sys.exit(1)
     if code is None:
         raise error
-    if hasattr(error, "show"):
-        error.show()
+    if hasattr(error, "format_message"):
+        _print(_mistake(error))
     else:
         for problem in getattr(error, "problems", (str(error),)):
             _say(problem)
     sys.exit(code)
+
+
+def _mistake(error: Any) -> str:
+    """A mistake that the framework found, in its own form; what it repeats of the command line stays on its line."""
+    context, said = getattr(error, "ctx", None), error.format_message()
+    if context is None:
+        return f"Error: {one_line(said)}"
+    if said == context.get_help():  # a command without any argument is answered with its help
+        return str(said)
+    hint = f"Try '{context.command_path} {context.help_option_names[0]}' for help."
+    return f"{context.get_usage()}\n{hint}\n\nError: {one_line(said)}"
 
 
 def _quit() -> None:
@@ -70,8 +84,13 @@ def _quit() -> None:
 
 
 def _say(message: str) -> None:
+    _print(f"unroll: {one_line(message)}")
+
+
+def _print(text: str) -> None:
+    """The last words, said even where the command line itself could not be loaded."""
     with suppress(OSError):  # nobody reads on, or the terminal is gone
-        print(f"unroll: {message}", file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

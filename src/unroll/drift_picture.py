@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unroll import canvas
 from unroll.drift import Drift
 
 if TYPE_CHECKING:
@@ -21,11 +22,7 @@ LEAST = 0.01  # nats that the lower panel shows at least: chance should not look
 
 def save(drifts: Mapping[str, Drift], path: Path) -> None:
     """Draw runs, by their names."""
-    from matplotlib import rc_context
-
-    # A run's name is no formula, whatever it is spelled with.
-    with rc_context({"text.parse_math": False}):
-        draw(drifts).savefig(path, format=path.suffix.lower().removeprefix("."))
+    canvas.save(lambda: draw(drifts), path)
 
 
 def draw(drifts: Mapping[str, Drift]) -> Figure:
@@ -136,4 +133,4 @@ def _labels(axes: Any, ends: Mapping[str, float]) -> None:
         height = max(heights[name], height + APART)
         place = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "annotation_clip": False}
         colour = COLOURS[list(ends).index(name) % len(COLOURS)]
-        axes.annotate(name, (1, height), (6, 0), fontsize=8, color=colour, **place)
+        axes.annotate(canvas.label(name), (1, height), (6, 0), fontsize=8, color=colour, **place)

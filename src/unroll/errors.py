@@ -17,21 +17,29 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from unroll.printable import one_line
+
 
 class UnrollError(Exception):
-    """The root of the tree."""
+    """The root of the tree. What is wrong may quote a name or a file from anywhere: each problem is one printable line.
+
+    A message is for people, in a notebook's traceback and in a log as well as on our own command line.
+    """
 
     exit_code = 1
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = tuple(map(one_line, problems))
+        super().__init__(*self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 class InputError(UnrollError):
     """Something the user gave cannot be used."""
 
     exit_code = 2
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 class ConfigurationError(InputError):

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from unroll.glyphs import pictured
+from unroll.printable import pictured
 from unroll.scoring import LEVELS, Surprisal, Total, level
 
 MOST = 20  # surprising tokens in the table

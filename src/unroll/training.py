@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -42,8 +43,9 @@ def train(experiment: Experiment, out: str | Path, corpus: Corpus | None = None)
     corpus = corpus or open_corpus(experiment)
     for _ in train_fleet([experiment], [corpus], [out]):
         pass
-    curve.save(RunFolder(out))
-    return load(out, device=experiment.device)
+    problem = curve.problem_saving(RunFolder(out))
+    run = load(out, device=experiment.device)
+    return replace(run, notes=(*run.notes, problem)) if problem else run
 
 
 def train_fleet(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unroll import canvas
 from unroll.benchmark.contestants import PEERS
 from unroll.benchmark.record import Record, Row
 from unroll.benchmark.shapes import Shape
@@ -21,14 +22,9 @@ ROW, HEAD = 0.2, 0.75  # inches
 
 def save(record: Record, path: Path) -> None:
     """Draw what the record's mode asks for."""
-    from matplotlib import rc_context
-
     from unroll.benchmark import scaling_picture
 
-    # A processor's name is no formula, whatever it is spelled with.
-    with rc_context({"text.parse_math": False}):
-        figure = scaling_picture.draw(record) if record.mode == "scaling" else draw(record)
-        figure.savefig(path, format=path.suffix.removeprefix("."))
+    canvas.save(lambda: scaling_picture.draw(record) if record.mode == "scaling" else draw(record), path)
 
 
 def blank(width: float, height: float) -> Figure:

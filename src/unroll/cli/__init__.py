@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from unroll.cli import bench, data, drift, evaluate, memorised, report, reproduce, sample, score, sweep, train
+from unroll.cli.screen import show
 from unroll.version import VERSION
 
 app = typer.Typer(
@@ -21,7 +22,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"unroll {VERSION}")
+        show(f"unroll {VERSION}")
         raise typer.Exit
 
 

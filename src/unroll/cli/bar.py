@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from unroll.cli.screen import console
+from unroll.printable import one_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -20,14 +23,14 @@ class Bar:
         """Show how far it is."""
         if not sys.stderr.isatty():
             return
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
         if self.progress is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-            self.progress = Progress(*columns, console=Console(stderr=True))
+            title = TextColumn("{task.description}", markup=False)
+            columns = (title, BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            self.progress = Progress(*columns, console=console())
             self.progress.start()
-            self.task = self.progress.add_task(self.title, total=total)
+            self.task = self.progress.add_task(one_line(self.title), total=total)
         self.progress.update(self.task, completed=done, total=total)
 
     def close(self) -> None:

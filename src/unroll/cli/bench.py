@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unroll.cli.screen import say, warn
+from unroll.cli.screen import console, on_a_terminal, say, warn
 from unroll.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
@@ -196,10 +195,8 @@ def _show(measured: Record, picture: Path | None) -> None:
 
 
 def _print(shown: Table) -> None:
-    from rich.console import Console
-
     # In a pipe there is no width to fit into: nothing is cut off.
-    Console(width=None if os.isatty(1) else NARROWEST + 60, soft_wrap=False).print(shown)
+    console(error=False, width=None if on_a_terminal() else NARROWEST + 60).print(shown)
 
 
 def _allowed(choice: Choice, kind: str) -> tuple[Choice, list[str]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unroll.cli.bar import Bar
-from unroll.cli.screen import print_json, warn
+from unroll.cli.screen import print_json, show, warn
 from unroll.errors import ConfigurationError
 
 SHOWN = 120  # symbols of a vocabulary
@@ -37,7 +37,7 @@ def list_(
         print_json(described)
         return
     for name, description in described.items():
-        typer.echo(f"{name:<10} {description}")
+        show(f"{name:<10} {description}")
 
 
 @app.command()
@@ -96,7 +96,7 @@ def info(
         "sha256": text.sha256,
     }
     for name, value in rows.items():
-        typer.echo(f"{name:<14}{value}")
+        show(f"{name:<14}{value}")
 
 
 def _rare(symbols: list[str]) -> str:
@@ -133,9 +133,9 @@ def fetch(
         print_json({"name": found.name, "path": str(found.path), "paper": found.paper, "origin": found.origin})
         return
     what = "the paper's file" if found.paper else "a reconstruction: every result will say so"
-    typer.echo(f"{found.name}: {found.path} ({what}).")
+    show(f"{found.name}: {found.path} ({what}).")
     if before and before != found and before.path == found.path:
-        typer.echo(f"It takes the place of what came from {before.origin}.")
+        show(f"It takes the place of what came from {before.origin}.")
 
 
 @app.command()
@@ -153,6 +153,6 @@ def midi(
     pieces = read_folder(folder, tolerance)
     durable.write(out, pieces.text.encode())
     for line in pieces.table():
-        typer.echo(line)
+        show(line)
     for path, reason in pieces.skipped:
         warn(f"{path}: {reason}")

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from unroll.cli.screen import duration, say, warn
+from unroll.cli.screen import console, duration, say, warn
 from unroll.errors import UnrollError
 from unroll.events import Evaluated, Event, Stepped, Warned
+from unroll.printable import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,17 +81,16 @@ def _plain(events: Iterable[Event]) -> None:
 
 
 def _live(events: Iterable[Event], corpus: Corpus) -> None:
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console = Console(stderr=True)
+    screen = console()
     panel = _Panel(corpus)
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    with Live(console=screen, auto_refresh=False, transient=False) as live:
         shown = 0.0
         for event in events:
             if isinstance(event, Warned):
-                console.print(Text.assemble(("note: ", "yellow"), event.message))
+                screen.print(Text.assemble(("note: ", "yellow"), one_line(event.message)))
             panel.take(event)
             # Redrawing a line costs more than a small batch: a few times a second is enough for eyes.
             if not isinstance(event, Stepped) or time.perf_counter() - shown > 1 / REFRESH:
@@ -159,5 +159,4 @@ class _Panel:
         stream = Stream(prompt, SAMPLE_TOKENS, Decoding(0.7), experiment.seed)
         model = event.learner.model.runs([0])
         ids = [drawn.ids[0] for drawn in generate(model, [stream], k2, experiment.scheme.sample)]
-        text = self.corpus.vocabulary.decode(np.array(ids))
-        return "".join(c if c.isprintable() else "·" for c in text)
+        return one_line(self.corpus.vocabulary.decode(np.array(ids)))

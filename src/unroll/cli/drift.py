@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.cli.estimate import ESTIMATED_TOKENS, foretell
-from unroll.cli.screen import print_json, say, warn
+from unroll.cli.screen import print_json, say, show, warn
 from unroll.errors import ConfigurationError
-from unroll.glyphs import pictured
 
 if TYPE_CHECKING:
     from unroll.drift import Drift
@@ -64,16 +63,16 @@ def drift(
         found[name] = perplexity_since_reset(run, tokens, starts, seed, corpus)
         if tokens is None and found[name].tokens < 10 * found[name].k2:
             warn(f"{name}: the text has {length:,} tokens, so it goes no further than {found[name].tokens:,}.")
-    if out is not None:
-        save({_label(name, loaded[name]): drift for name, drift in found.items()}, out)
-        say(f"Picture: {out}.")
     if json:
         print_json({"runs": [_facts(name, loaded[name], drift) for name, drift in found.items()]})
-        return
-    for place, (name, drift) in enumerate(found.items()):
-        if place:
-            typer.echo()
-        _table(name, loaded[name], drift)
+    else:
+        for place, (name, drift) in enumerate(found.items()):
+            if place:
+                show()
+            _table(name, loaded[name], drift)
+    if out is not None:  # last: a picture that cannot be drawn takes no number with it
+        save({_label(name, loaded[name]): drift for name, drift in found.items()}, out)
+        say(f"Picture: {out}.")
 
 
 def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int, corpus: str | None) -> None:
@@ -97,22 +96,20 @@ def _names(runs: list[Path]) -> list[str]:
 
 def _label(name: str, run: Run) -> str:
     scheme = run.experiment.scheme
-    return f"{pictured(name)} ({f'scheme {scheme.number}' if scheme.number else scheme.training})"
+    return f"{name} ({f'scheme {scheme.number}' if scheme.number else scheme.training})"
 
 
 def _table(name: str, run: Run, drift: Drift) -> None:
-    typer.echo(f"{pictured(name)}: {pictured(run.experiment.title or 'text')}, {run.experiment.scheme}")
-    typer.echo(
+    show(f"{name}: {run.experiment.title or 'text'}, {run.experiment.scheme}")
+    show(
         f"{drift.starts:,} stretches of {drift.tokens:,} tokens; "
         f"windowed perplexity {drift.windowed.perplexity:.4f} ({drift.windowed.tokens:,} tokens)"
     )
-    typer.echo(
-        f"{'tokens since reset':>18}{'perplexity':>12}{'±':>9}{'nats above windowed':>22}{'±':>9}{'predictions':>13}"
-    )
+    show(f"{'tokens since reset':>18}{'perplexity':>12}{'±':>9}{'nats above windowed':>22}{'±':>9}{'predictions':>13}")
     for b in drift.bins:
         ages = f"{b.first:,}" if b.first == b.last else f"{b.first:,} – {b.last:,}"
         spread = drift.perplexity(b) * b.above_error
-        typer.echo(
+        show(
             f"{ages:>18}{drift.perplexity(b):>12.4f}{spread:>9.4f}{b.above:>+22.4f}{b.above_error:>9.4f}"
             f"{b.predictions:>13,}{'   ← k2' if b.last == drift.k2 else ''}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.cli.estimate import foretell
-from unroll.cli.screen import print_json, warn
+from unroll.cli.screen import print_json, show, warn
 
 if TYPE_CHECKING:
     from unroll.corpus import Corpus
@@ -68,14 +68,14 @@ def evaluate(
         )
         return
     title = loaded.experiment.title or "text"
-    typer.echo(f"{title}: {loaded.experiment.scheme}")
+    show(f"{title}: {loaded.experiment.scheme}")
     scored = _of(loaded, text or loaded.corpus, test_tokens) if own_text else ""
-    typer.echo(scored or f"{corpus}, {_part(test_tokens) or 'taken whole'}")
-    typer.echo(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
+    show(scored or f"{corpus}, {_part(test_tokens) or 'taken whole'}")
+    show(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
     for procedure, score in shown.items():
-        typer.echo(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
+        show(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
     if start == "carried":
-        typer.echo(f"the middle of {len(rows)} carried start states: {min(rows):.4f} to {max(rows):.4f}")
+        show(f"the middle of {len(rows)} carried start states: {min(rows):.4f} to {max(rows):.4f}")
 
 
 def _part(tokens: int | None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unroll.cli.screen import print_json, say, visible, warn
+from unroll.cli.screen import print_json, say, show, warn
 from unroll.errors import CorpusError
 
 if TYPE_CHECKING:
@@ -75,16 +75,18 @@ def _show(found: Memorised) -> None:
     from unroll.memorisation import COVERED_FROM
 
     tokens, longest = found.matches.tokens, found.longest
-    typer.echo(f"longest stretch of the {tokens:,} tokens that stands in the training data: {found.matches.longest:,}")
+    show(f"longest stretch of the {tokens:,} tokens that stands in the training data: {found.matches.longest:,}")
     if longest:
         times = "once," if longest.times == 1 else f"{longest.times:,} times, first"
-        typer.echo(f"from token {longest.at:,} on; in the corpus {times} from token {longest.place:,} on:")
+        show(f"from token {longest.at:,} on; in the corpus {times} from token {longest.place:,} on:")
         shown = longest.text if len(longest.text) <= SHOWN else longest.text[:SHOWN] + "…"
-        typer.echo("".join(f"  | {visible(line)}\n" for line in shown.split("\n")), nl=False)
+        for line in shown.split("\n"):
+            show(f"  | {line}")
     test = [matches.longest for matches in found.test]
     of_several = f" (the middle of {len(test)}: {min(test):,} to {max(test):,})" if len(test) > 1 else ""
     length = "the same length" if found.test[0].tokens == tokens else f"{found.test[0].tokens:,} tokens, all there is"
-    typer.echo(f"test text of {length}: {found.test_longest:,}{of_several}")
-    typer.echo("\ncovered by matches of at least" + "".join(f"{least:>10}" for least in COVERED_FROM) + " tokens")
+    show(f"test text of {length}: {found.test_longest:,}{of_several}")
+    show()
+    show("covered by matches of at least" + "".join(f"{least:>10}" for least in COVERED_FROM) + " tokens")
     for name, covered in (("this text", found.matches.covered), ("test text", found.test_covered)):
-        typer.echo(f"{name:<30}" + "".join(f"{covered(least):>10.1%}" for least in COVERED_FROM))
+        show(f"{name:<30}" + "".join(f"{covered(least):>10.1%}" for least in COVERED_FROM))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from unroll.cli import options
 from unroll.cli.options import WORDS, option
-from unroll.cli.screen import duration, print_json, say, warn
+from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
 from unroll.errors import ConfigurationError, Interrupted, did_you_mean
 from unroll.paper.figures import FIGURES
 
@@ -97,20 +96,21 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
         print_json(total | {"fleets": fleets, "refused": dict(plan.refused)})
         return
     curves = sum(len(FIGURES[name]) * asked.seeds[name] for name in asked.figures)
-    typer.echo(
-        f"{', '.join(asked.figures)}: {curves} curves, {len(asked.wanted)} trainings, {finished} of them finished"
-    )
+    show(f"{', '.join(asked.figures)}: {curves} curves, {len(asked.wanted)} trainings, {finished} of them finished")
     took, most = duration(sum(seconds.values())), largest / 1e9
-    typer.echo(
+    show(
         f"{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
         f"at most {most:,.1f} GB at a time"
     )
     for own in plan.fleets:
-        typer.echo(f"\nfleet {own.name}: {in_words(own)}, about {duration(seconds[own.name])} of training")
+        show()
+        show(f"fleet {own.name}: {in_words(own)}, about {duration(seconds[own.name])} of training")
         for name in own.runs:
-            typer.echo(f"  {name}")
+            show(f"  {name}")
     for name, reason in plan.refused.items():
-        typer.echo(f"\ncannot be trained: {name}\n  {reason}")
+        show()
+        show(f"cannot be trained: {name}")
+        show(f"  {reason}")
 
 
 def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:
@@ -126,7 +126,7 @@ def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -
                 f"{time.batch_ms:.4g} ms a batch" + (f"; a token: {tokens}" if tokens else "")
             )
 
-    name = shlex.quote(str(asked.folder.path))
+    name = shell_word(asked.folder.path)
     try:
         watch(asked.run(timed, save_every), quiet)
     except Interrupted:
@@ -142,8 +142,8 @@ def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -
         for figure, own in status.items():
             stopped = f", {own.stopped} stopped" if own.stopped else ""
             curves = f"{own.finished} of {own.curves} curves finished{stopped}" if own.curves else "measured"
-            typer.echo(f"{figure}: {curves}")
-        typer.echo(f"{duration(trained)} of training and {duration(evaluated)} of evaluation, by the records")
+            show(f"{figure}: {curves}")
+        show(f"{duration(trained)} of training and {duration(evaluated)} of evaluation, by the records")
     if failures:
         say(f"{len(failures)} runs could not be trained:")
         for reason in dict.fromkeys(str(failure["reason"]) for failure in failures.values()):

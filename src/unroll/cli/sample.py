@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.cli.options import option
-from unroll.cli.screen import end_with_the_reader, print_json, say, visible, warn
+from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, print_json, say, show, warn, write
 from unroll.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def sample(
     _tell_of_stops(loaded, settings.stops)
     end_with_the_reader()
     if side_by_side:
-        columns.show(loaded, settings, json)
+        columns.show_both(loaded, settings, json)
     elif json or out or beams is not None or _whole_bytes(loaded):
         hand_over(loaded, answer(loaded, settings), out, json, tempo, note_length)
     else:
@@ -102,7 +101,7 @@ def hand_over(
     elif not out:
         for place, found in enumerate(samples):
             _head(f"seed {found.seed}" if samples[0].seed != samples[-1].seed else f"number {place + 1}", len(samples))
-            typer.echo(visible(found.text))
+            give(found.text + "\n")
 
 
 def _stream(run: Run, settings: Settings) -> None:
@@ -111,41 +110,36 @@ def _stream(run: Run, settings: Settings) -> None:
     from unroll.sampling import requested, stream_all
 
     requests, before = requested(run, settings), list[int]()
-    if settings.prompt and len(requests) == 1 and sys.stdout.isatty():
-        typer.secho(visible(settings.prompt), dim=True, nl=False)
+    if settings.prompt and len(requests) == 1 and on_a_terminal():
+        write((settings.prompt, DIM))
         before = prompt_ids(run, settings.prompt)[-1:].tolist()
     _head(f"seed {requests[0].seed}", len(requests))
     texts, ended, current = [""] * len(requests), set[int](), 0
     for place, token in stream_all(run, requests, settings.sample, before):
         texts[place] += token.text
         if place == current:
-            _show(token.text)
+            give(token.text)
         if token.last:
             ended.add(place)
         while current in ended:
-            typer.echo()
+            show()
             current += 1
             if current < len(requests):
                 _head(f"seed {requests[current].seed}", len(requests))
-                _show(texts[current])
+                give(texts[current])
 
 
 def _whole_bytes(run: Run) -> bool:
     """Whether bytes go where nobody looks: shown as they are drawn, those that are no text would be lost."""
     from unroll.tokens import reads_bytes
 
-    return reads_bytes(run.vocabulary.kind) and not sys.stdout.isatty()
-
-
-def _show(text: str) -> None:
-    typer.echo(visible(text), nl=False)
-    sys.stdout.flush()
+    return reads_bytes(run.vocabulary.kind) and not on_a_terminal()
 
 
 def _head(name: str, texts: int) -> None:
     """A line above each of several texts."""
     if texts > 1:
-        typer.secho(f"--- {name}", dim=True)
+        show((f"--- {name}", DIM))
 
 
 def _problems(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +11,11 @@ import typer
 from unroll.cli import score_text
 from unroll.cli.estimate import foretell
 from unroll.cli.score_text import Scoring
-from unroll.cli.screen import end_with_the_reader, say, warn
+from unroll.cli.screen import end_with_the_reader, print_pieces, say, warn
 from unroll.errors import ConfigurationError
 
 PAGES = (".html", ".htm")
+PIECE = 1 << 16  # characters of JSON printed at a time
 LONGEST_PAGE = 50_000  # tokens; browsers grow slow
 
 
@@ -76,10 +76,10 @@ def score(
     elif json:
         _print_json(scoring, tokens)
     else:
-        from unroll.cli.score_screen import show, summarise
+        from unroll.cli.score_screen import show_tokens, summarise
 
         if tokens:
-            show(scoring.first, scoring.each())
+            show_tokens(scoring.first, scoring.each())
         summarise(scoring.heading, scoring.total)
 
 
@@ -97,14 +97,12 @@ def _require_new(out: Path | None) -> None:
 
 def _print_json(scoring: Scoring, tokens: bool) -> None:
     """Printed when it is whole: an error half-way leaves nothing on standard output."""
-    import shutil
     import tempfile
 
     with tempfile.TemporaryFile("w+", encoding="utf-8") as whole:
         whole.writelines(scoring.as_json(tokens))
         whole.seek(0)
-        shutil.copyfileobj(whole, sys.stdout)
-    typer.echo()
+        print_pieces(iter(lambda: whole.read(PIECE), ""))
 
 
 def _write(scoring: Scoring, out: Path, page: bool, tokens: bool) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import heapq
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from unroll.glyphs import pictured
+from unroll.cli.screen import DIM, Piece, Style, on_a_terminal, show, write
+from unroll.printable import pictured, quoted
 
 if TYPE_CHECKING:
     from unroll.scoring import Surprisal, Total
 
 # Black on ever stronger grounds. Underlining and weight say the same to those who do not see the colours.
-STYLES: tuple[dict[str, Any], ...] = (
+STYLES: tuple[Style, ...] = (
     {},
     {"fg": 16, "bg": 229},
     {"fg": 16, "bg": 221},
@@ -32,41 +29,45 @@ LONGEST = 24  # characters of a token in a list
 def summarise(heading: Mapping[str, str], total: Total) -> None:
     """The numbers."""
     for name, value in heading.items():
-        typer.echo(f"{name:<18}{pictured(value)}")
-    typer.echo(f"{'log-probability':<18}{total.log_probability:,.4f} nats of {total.tokens:,} tokens after the first")
-    typer.echo(f"{'perplexity':<18}{total.perplexity:,.4f}")
-    typer.echo(f"{'bits per token':<18}{total.bits_per_token:.4f}")
-    typer.echo(f"{'bits per byte':<18}{total.bits_per_byte:.4f}   ({total.bytes:,} bytes)")
+        show(f"{name:<18}{value}")
+    show(f"{'log-probability':<18}{total.log_probability:,.4f} nats of {total.tokens:,} tokens after the first")
+    show(f"{'perplexity':<18}{total.perplexity:,.4f}")
+    show(f"{'bits per token':<18}{total.bits_per_token:.4f}")
+    show(f"{'bits per byte':<18}{total.bits_per_byte:.4f}   ({total.bytes:,} bytes)")
 
 
-def show(first: str, tokens: Iterable[Surprisal]) -> None:
+def show_tokens(first: str, tokens: Iterable[Surprisal]) -> None:
     """The text itself, and what surprised most; or a line a token where nobody watches."""
     passing = iter(tokens)
     tokens = chain([next(passing)], passing)  # nothing is shown before it is known that there is something to show
-    if sys.stdout.isatty():
+    if on_a_terminal():
         _colour(first, tokens)
         return
-    typer.echo("bits\ttoken\tlikeliest")
+    show("bits\ttoken\tlikeliest")
     for token in tokens:
-        typer.echo(f"{token.bits:.4f}\t{_quoted(token.symbol)}\t{likeliest(token)}")
-    typer.echo()
+        show(f"{token.bits:.4f}\t{_quoted(token.symbol)}\t{likeliest(token)}")
+    show()
 
 
 def _colour(first: str, tokens: Iterable[Surprisal]) -> None:
     from unroll.scoring import LEVELS, level
 
-    typer.echo(_lines(pictured(first), {"dim": True}), nl=False)
+    write((pictured(first), DIM))
     surprising = heapq.nlargest(MOST, _echoed(first, tokens), key=lambda found: found[0].bits)
     edges = [f"{low:g} – {high:g}" for low, high in zip((0, *LEVELS), LEVELS, strict=False)] + [f"{LEVELS[-1]:g} +"]
-    legend = "  ".join(_lines(f" {edge} ", STYLES[place]) for place, edge in enumerate(edges))
-    typer.echo(f"\n\n{'bits of surprise':<18}{legend}\n")
-    typer.echo(f"{'bits':>6}  the most surprising, and what was expected in its place")
+    legend: list[Piece] = []
+    for place, edge in enumerate(edges):
+        legend += ["  " if place else "", (f" {edge} ", STYLES[place])]
+    write("\n\n")
+    show(f"{'bits of surprise':<18}", *legend)
+    show()
+    show(f"{'bits':>6}  the most surprising, and what was expected in its place")
     for token, before in surprising:
         shown = pictured(token.symbol).rstrip("\n\t")
-        styled = _lines(shown, STYLES[level(token.bits)])
         room = " " * max(0, BEFORE + 4 - len(before) - len(shown))
-        typer.echo(f"{token.bits:>6.2f}  {typer.style(before, dim=True)}{styled}{room}  {likeliest(token)}")
-    typer.echo()
+        styled = (shown, STYLES[level(token.bits)])
+        show(f"{token.bits:>6.2f}  ", (before, DIM), styled, f"{room}  {likeliest(token)}")
+    show()
 
 
 def _echoed(first: str, tokens: Iterable[Surprisal]) -> Iterator[tuple[Surprisal, str]]:
@@ -75,16 +76,9 @@ def _echoed(first: str, tokens: Iterable[Surprisal]) -> Iterator[tuple[Surprisal
 
     before = _one_line(first)
     for token in tokens:
-        typer.echo(_lines(pictured(token.symbol), STYLES[level(token.bits)]), nl=False)
+        write((pictured(token.symbol), STYLES[level(token.bits)]))
         yield token, before
         before = (before + _one_line(token.symbol))[-BEFORE:]
-
-
-def _lines(text: str, style: Mapping[str, Any]) -> str:
-    """Styled, but for line ends and tabs: a ground would run on to the edge of the screen."""
-    kept = {k: v for k, v in style.items() if k not in ("fg", "bg") or not os.environ.get("NO_COLOR")}
-    bare = text.rstrip("\n\t")
-    return typer.style(bare, **kept) + text[len(bare) :]
 
 
 def _one_line(text: str) -> str:
@@ -98,4 +92,4 @@ def likeliest(token: Surprisal) -> str:
 
 def _quoted(symbol: str) -> str:
     """A symbol in quotes, with no character that is not to be seen."""
-    return repr(symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "…")
+    return quoted(symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "…")

@@ -1,22 +1,43 @@
-"""What reaches the terminal: plain words on standard error, results on standard output."""
+"""The door to the terminal: all that the command line prints goes through here, and nothing else in it prints.
+
+Plain words go to standard error (`say`, `warn`), results for a person to standard output, line by line (`show`) or as
+text of several lines (`write`). Names, reasons and texts that are not ours are in them, so whatever cannot be seen is
+spelt out on the way; styles are given beside the text, never in it. What a program reads stays exact: JSON
+(`print_json`, `print_pieces`), and a model's own text where no terminal shows it (`give`).
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
 from unroll.durable import finite
+from unroll.printable import one_line, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+Style = Mapping[str, Any]  # what `typer.style` takes
+Piece = str | tuple[str, Style]
+DIM: Style = {"dim": True}
+BOLD: Style = {"bold": True}
+_NOTE: Style = {"fg": "yellow"}
 
 
-def say(message: str) -> None:
+def say(*pieces: Piece) -> None:
     """A line for the person, out of the way of what a program reads."""
     try:
-        typer.echo(message, err=True)
+        _put(_joined(pieces, one_line) + "\n", error=True)
     except OSError:
         # `2>&1 | head` has seen enough, or the terminal is gone: end as by SIGTERM, which saves what is being trained.
         signal.raise_signal(signal.SIGTERM)
@@ -24,25 +45,72 @@ def say(message: str) -> None:
 
 def warn(message: str) -> None:
     """Something allowed that should be known."""
-    say(("note: " if os.environ.get("NO_COLOR") else typer.style("note: ", fg="yellow")) + message)
+    say(("note: ", _NOTE), message)
+
+
+def show(*pieces: Piece) -> None:
+    """A line of a result."""
+    _put(_joined(pieces, one_line) + "\n")
+
+
+def write(*pieces: Piece) -> None:
+    """Text with the line ends that it has, and none after it."""
+    _put(_joined(pieces, printable))
+
+
+def give(text: str) -> None:
+    """What a model wrote: as it is where a program reads it, as a terminal may show it where a person does."""
+    _put(printable(text) if on_a_terminal() else text, exact=True)
 
 
 def print_json(content: Any) -> None:
     """One object and nothing else."""
-    typer.echo(json.dumps(finite(content)))
+    print_pieces([json.dumps(finite(content))])
+
+
+def print_pieces(pieces: Iterable[str]) -> None:
+    """One object in pieces of JSON, which are ASCII."""
+    for piece in pieces:
+        _put(piece)
+    _put("\n")
+
+
+def on_a_terminal() -> bool:
+    """Whether somebody is looking at standard output."""
+    return sys.stdout.isatty()
+
+
+def console(error: bool = True, width: int | None = None) -> Console:
+    """Where displays that move and tables are drawn: a text in them is no markup, and drives nothing."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Door(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    return Door(file=_stream(error), width=width, markup=False, emoji=False, highlight=False)
+
+
+def shell_word(path: str | Path) -> str:
+    """A path to copy into a command: exact for the shell, and printable, whatever is in it.
+
+    >>> shell_word("a run"), shell_word("a\\x1brun")
+    ("'a run'", "$'a\\\\x1brun'")
+    """
+    text = str(path)
+    if one_line(text) == text:
+        return shlex.quote(text)
+    kept = {"'": "\\'", "\\": "\\\\"}
+    spelt = (kept.get(c, c) if one_line(c) == c else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in text)
+    return f"$'{''.join(spelt)}'"
 
 
 def end_with_the_reader() -> None:
     """Let `| head`, when it has seen enough, end this process as it ends other commands."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-
-
-def visible(text: str) -> str:
-    """Text that cannot drive a terminal: a model may have learned escape sequences."""
-    if not sys.stdout.isatty():
-        return text
-    return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def duration(seconds: float) -> str:
@@ -52,3 +120,57 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Both streams, closed to all who do not come through the door: a library's warning is made printable too."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Guarded(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Guarded:
+    """A stream as everybody but this module sees it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be seen."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """The same, piece by piece."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _stream(error: bool) -> TextIO:
+    stream = sys.stderr if error else sys.stdout
+    return stream.stream if isinstance(stream, _Guarded) else stream
+
+
+def _put(text: str, error: bool = False, exact: bool = False) -> None:
+    # Styles are dropped where no terminal shows them; in an exact text whatever looks like one is the text's own.
+    typer.echo(text, file=_stream(error), nl=False, color=True if exact else None)
+
+
+def _joined(pieces: Iterable[Piece], clean: Callable[[str], str]) -> str:
+    return "".join(clean(piece) if isinstance(piece, str) else _styled(clean(piece[0]), piece[1]) for piece in pieces)
+
+
+def _styled(text: str, style: Style) -> str:
+    """A style that does not run on to the edge of the screen: line ends and tabs at the end stay out of it."""
+    kept = {k: v for k, v in style.items() if k not in ("fg", "bg") or not os.environ.get("NO_COLOR")}
+    bare = text.rstrip("\n\t")
+    if not kept or not bare:
+        return text
+    return typer.style(bare, **kept) + text[len(bare) :]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-import typer
-
-from unroll.cli.screen import print_json, say, visible
+from unroll.cli.screen import BOLD, DIM, give, on_a_terminal, print_json, say, show, write
+from unroll.printable import printable
 from unroll.samplers import PROCEDURES
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ class _Column:
         """After each token, the lines that it finished; at the end, the last."""
         while (token := self._next()) is not None:
             self._drawn += 1
-            yield list(self._text.add(visible(token.text)))
+            yield list(self._text.add(printable(token.text)))
         yield [self._text.rest]
 
     def speed(self) -> str:
@@ -77,12 +75,7 @@ class _Column:
         return token
 
 
-def on_a_terminal() -> bool:
-    """Whether somebody is looking."""
-    return sys.stdout.isatty()
-
-
-def show(run: Run, settings: Settings, json: bool) -> None:
+def show_both(run: Run, settings: Settings, json: bool) -> None:
     """Columns on a terminal that is wide enough, else one block after the other."""
     width = (shutil.get_terminal_size().columns - len(GAP)) // 2
     if json or not on_a_terminal() or width < NARROWEST:
@@ -90,18 +83,18 @@ def show(run: Run, settings: Settings, json: bool) -> None:
         return
     left, right = (_Column(run, settings, procedure, width) for procedure in PROCEDURES)
     if settings.prompt:
-        typer.secho(visible(settings.prompt), dim=True)
-    typer.secho(_row(left.procedure, right.procedure, width), bold=True)
+        write((settings.prompt, DIM), "\n")
+    show((_row(left.procedure, right.procedure, width), BOLD))
     waiting: tuple[list[str], list[str]] = ([], [])
     # A token of each in turn, so that neither column runs ahead for long.
     for both in zip_longest(left.lines(), right.lines()):
         for lines, more in zip(waiting, both, strict=True):
             lines.extend(more or [])
         while waiting[0] and waiting[1]:
-            typer.echo(_row(waiting[0].pop(0), waiting[1].pop(0), width))
+            show(_row(waiting[0].pop(0), waiting[1].pop(0), width))
     for rest in zip_longest(*waiting, fillvalue=""):
-        typer.echo(_row(*rest, width))
-    typer.secho(_row(left.speed(), right.speed(), width), dim=True)
+        show(_row(*rest, width))
+    show((_row(left.speed(), right.speed(), width), DIM))
 
 
 def _row(left: str, right: str, width: int) -> str:
@@ -130,8 +123,8 @@ def _blocks(run: Run, settings: Settings, json: bool) -> None:
         speed = len(found.tokens) / max(time.perf_counter() - began, 1e-9)
         samples.append(asdict(found))
         if not json:
-            typer.echo(f"--- {procedure}")
-            typer.echo(visible(found.text))
+            show(f"--- {procedure}")
+            give(found.text + "\n")
             say(f"{procedure}: {speed:,.0f} tokens a second")
     if json:
         print_json({"samples": samples})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from unroll import grids, launchers
 from unroll.cli import options
 from unroll.cli.options import WORDS, option
-from unroll.cli.screen import duration, print_json, say, warn
+from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
 from unroll.errors import ConfigurationError, Interrupted, counted
 from unroll.experiment import Experiment, scheme_options
 from unroll.scheme import Scheme
@@ -204,18 +203,22 @@ def _print_plan(
         return
     rows = sum(len(training.asked) for training in trainings)
     told = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
-    typer.echo(", ".join(counted(number, noun) for number, noun in told))
+    show(", ".join(counted(number, noun) for number, noun in told))
     experiments = {training.name: training.experiment for training in trainings}
     for own in plan.fleets:
         took = sum(experiments[name].batches for name in own.runs) * (own.milliseconds or 0.0) / 1000
         about = f", about {duration(took)} of training" if took else ""
-        typer.echo(f"\nfleet {own.name}: {in_words(own)}{about}")
+        show()
+        show(f"fleet {own.name}: {in_words(own)}{about}")
         for name in own.runs:
-            typer.echo(f"  {name}")
+            show(f"  {name}")
     for name, reason in plan.refused.items():
-        typer.echo(f"\ncannot be trained: {name}\n  {reason}")
+        show()
+        show(f"cannot be trained: {name}")
+        show(f"  {reason}")
     for change in plan.changes:
-        typer.echo(f"\n{change}")
+        show()
+        show(change)
 
 
 def _sweep(
@@ -238,7 +241,7 @@ def _sweep(
             warn(f"--most changes nothing here: the plan in {folder.path} stands.")
     elif most is None and not quiet and (asked is not None or folder.is_sweep()):
         say("Planning: trying how many runs are fastest side by side.")
-    name = shlex.quote(str(folder.path))
+    name = shell_word(folder.path)
     try:
         watch(drive(folder, library, asked, most, save_every, launcher), quiet)
     except Interrupted:

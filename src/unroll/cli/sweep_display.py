@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from unroll import table
-from unroll.cli.screen import duration, say, warn
+from unroll.cli.screen import console, duration, say, show, warn
 from unroll.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
+from unroll.printable import one_line
 from unroll.sweep import Planned
 
 if TYPE_CHECKING:
@@ -178,7 +177,8 @@ class Board:
             colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": "dim"}.get(run.state, "")
             score = " / ".join("∞" if v is None else f"{v:,.3f}" for v in run.perplexity.values())
             lowest = f"{run.lowest:,.3f}" if math.isfinite(run.lowest) else ""
-            grid.add_row(short[name], f"{run.batch:,} / {run.batches:,}", score, lowest, Text(run.state, colour))
+            batch = f"{run.batch:,} / {run.batches:,}"
+            grid.add_row(one_line(short[name]), batch, score, lowest, Text(run.state, colour))
         parts: list[RenderableType] = [grid]
         if len(names) < len(self.runs):
             parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", "dim"))
@@ -198,20 +198,19 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 
 def _live(reports: Iterable[Report]) -> None:
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console, board, drawn = Console(stderr=True), Board(), 0.0
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    screen, board, drawn = console(), Board(), 0.0
+    with Live(console=screen, auto_refresh=False, transient=False) as live:
 
         def draw() -> None:
-            live.update(board.render(console.width, console.height), refresh=True)
+            live.update(board.render(screen.width, screen.height), refresh=True)
 
         for report in reports:
             board.take(report)
             if isinstance(report, Noted):
-                console.print(Text.assemble(("note: ", "yellow"), report.message))
+                screen.print(Text.assemble(("note: ", "yellow"), one_line(report.message)))
             if time.perf_counter() - drawn > 1 / REFRESH:
                 draw()
                 drawn = time.perf_counter()
@@ -255,7 +254,7 @@ def print_table(rows: Sequence[table.Row]) -> None:
     widths = [max(len(line[i]) for line in content) for i in range(len(columns))]
     marks = ["", *("  ← best" if id(row) in best else "" for row in rows)]
     for line, mark in zip(content, marks, strict=True):
-        typer.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
+        show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
 
 
 def _shown(value: Any) -> str:
@@ -263,4 +262,4 @@ def _shown(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.4f}" if value >= 1 else f"{value:.6g}"
-    return f"{value:,}" if type(value) is int else str(value)
+    return f"{value:,}" if type(value) is int else one_line(str(value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import typer
 from unroll import experiment as experiments
 from unroll.cli import options
 from unroll.cli.options import one, option
-from unroll.cli.screen import duration, print_json, say, warn
+from unroll.cli.screen import duration, print_json, say, shell_word, warn
 from unroll.errors import ConfigurationError, Interrupted, UnrollError
 
 if TYPE_CHECKING:
@@ -135,12 +134,14 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
         folder.drop_checkpoints()  # it may have been killed before it could
     folder.require_weights()
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
-    if not (folder.path / "perplexity.png").exists():  # killed before it was drawn, or a run of a sweep
-        from unroll import curve
+    from unroll import curve
 
-        with suppress(OSError):  # a folder that only can be read has all but this
-            curve.save(folder)
-            say(f"Curve: {folder.path / 'perplexity.png'}.")
+    if not (folder.path / curve.NAME).exists():  # killed before it was drawn, or a run of a sweep
+        problem = curve.problem_saving(folder)
+        if problem is None:
+            say(f"Curve: {folder.path / curve.NAME}.")
+        else:
+            warn(problem)
     if json:
         _print_status(folder)
     return True
@@ -236,10 +237,12 @@ def _train(
     try:
         watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)
     except Interrupted:
-        say(f"Saved. Go on with:  unroll train --resume {shlex.quote(str(folder))}")
+        say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise
     run = RunFolder(folder)
-    curve.save(run)
+    problem = curve.problem_saving(run)
+    if problem is not None:
+        warn(problem)
     status, lines = run.status, run.metrics
     if json:
         _print_status(run)
@@ -252,5 +255,6 @@ def _train(
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
     say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
-    name = shlex.quote(str(folder))
-    say(f"Curve: {folder / 'perplexity.png'}.  Next:  unroll sample {name}  or  unroll eval {name}")
+    name = shell_word(folder)
+    drawn = f"Curve: {folder / curve.NAME}.  " if problem is None else ""
+    say(f"{drawn}Next:  unroll sample {name}  or  unroll eval {name}")

@@ -22,7 +22,7 @@ def save(found: Sequence[Reading], folder: Path) -> Path | None:
     """Draw FOLDER/instability.png; None where nothing was scored from carried states."""
     if not any(r.apart for r in found):
         return None
-    return written(draw(found), folder / "instability.png")
+    return written(lambda: draw(found), folder / "instability.png")
 
 
 def draw(found: Sequence[Reading]) -> Figure:

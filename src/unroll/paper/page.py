@@ -19,6 +19,7 @@ from unroll.paper.claims import judge
 from unroll.paper.claims.verdict import NOT_JUDGED, VERDICTS, Table, Verdict
 from unroll.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, trainings
 from unroll.paper.records import Curve, Record, Time
+from unroll.printable import one_line
 
 Records = Mapping[str, Record]
 BLOCK = re.compile(r"<!-- unroll: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -283,4 +284,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("Usage: python -m unroll.paper.page RECORDS DOCS")
     for written in write_docs(*sys.argv[1:]):
-        print(written)
+        print(one_line(str(written)))

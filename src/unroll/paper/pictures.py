@@ -7,11 +7,12 @@ names, no random ids in the files.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unroll import canvas
 from unroll.paper.claims.words import CORPUS_NAMES, WARM_UP
 from unroll.paper.figures import RANDOM_RESET
 from unroll.paper.records import Curve, Record
@@ -73,17 +74,17 @@ def save(record: Record, folder: Path, suffix: str = ".png") -> Path | None:
     """Draw a record's figure as FOLDER/FIGURE.png or .svg; None for a record that is no figure of the paper's."""
     if record.figure not in LOOKS or not any(curve.own for curve in _shown(record).curves):
         return None
-    return written(draw(record), folder / f"{record.figure}{suffix}")
+    return written(lambda: draw(record), folder / f"{record.figure}{suffix}")
 
 
-def written(figure: Figure, path: Path) -> Path:
+def written(figure: Callable[[], Figure], path: Path) -> Path:
     """A picture on disk, always the same bytes."""
     from matplotlib import rc_context
 
-    with rc_context({"svg.hashsalt": "unroll", "svg.fonttype": "path", "text.parse_math": False}):
+    with rc_context({"svg.hashsalt": "unroll", "svg.fonttype": "path"}):
         # Without its metadata a file says nothing of when and with what version it was drawn.
         metadata: dict[str, Any] = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
-        figure.savefig(path, metadata=metadata)
+        canvas.save(figure, path, metadata=metadata)
     return path
 
 
