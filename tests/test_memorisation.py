@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import unroll as package
 from unroll import memorisation
-from unroll.errors import ConfigurationError, SaveError, SymbolError
+from unroll.errors import ConfigurationError, SymbolError
 from unroll.memorisation import Matches, memorised
 
 

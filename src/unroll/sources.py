@@ -20,6 +20,7 @@ from unroll.folders import Entry
 from unroll.recorded import PATTERNS, Extent, Recorded
 
 PIECE = 1 << 22  # bytes read at a time
+FIRST_PIECE = 1 << 16  # bytes that are enough to guess what a text is
 LOOK = 1 << 12  # bytes by which most files that are no text are known
 WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
 SHOWN = 200  # letters of a name that a message repeats
@@ -256,13 +257,13 @@ def _facts(status: os.stat_result | None) -> list[int]:
 def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The same bytes in pieces of a good size: what is done for each piece would be done for each of 100,000 files."""
     small: list[bytes] = []
-    size = 0
+    size, enough = 0, FIRST_PIECE
     for piece in pieces:
         small.append(piece)
         size += len(piece)
-        if size >= PIECE:
+        if size >= enough:
             yield b"".join(small)
-            small, size = [], 0
+            small, size, enough = [], 0, PIECE
     if small:
         yield b"".join(small)
 
