@@ -45,7 +45,7 @@ def prompt_from(run: Run, path: Path) -> str:
     except OSError as error:
         raise ConfigurationError(f"--prompt-file {path} cannot be read: {error.strerror}.") from None
     if len(content) > LARGEST:
-        raise ConfigurationError(f"--prompt-file {path} has more than {LARGEST:,} bytes. Give its end, or less.")
+        raise ConfigurationError(f"--prompt-file {path} has more than {LARGEST:,} bytes. Give a shorter one.")
     if not content:
         raise ConfigurationError(
             f"--prompt-file {path} is empty. Leave it out to start from a stretch of the test set."
