@@ -17,6 +17,7 @@ from commands import tiny_run, unroll
 from midi_files import midi, on
 
 from unroll import folders, sources
+from unroll.chosen_files import Choice
 from unroll.corpus import Corpus
 from unroll.errors import CorpusError
 from unroll.midi import read_folder
@@ -245,6 +246,6 @@ def test_a_vocabulary_of_a_hundred_thousand_characters_is_read_at_once() -> None
 def test_small_files_come_in_few_pieces(tmp_path: Path) -> None:
     for number in range(300):
         (tmp_path / f"{number:03}.txt").write_text(f"file {number}\n")
-    source = sources.find(str(tmp_path), sources.Choice())
+    source = sources.find(str(tmp_path), Choice())
     assert len(list(source.pieces())) == 1
     assert b"".join(source.pieces()).count(b"\n") == 300

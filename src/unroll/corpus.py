@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from unroll import encoding as encodings
 from unroll import randomness, sources
+from unroll.chosen_files import Choice
 from unroll.encoded import Facts
 from unroll.experiment import Experiment
 from unroll.recorded import Extent, Recorded
@@ -47,7 +48,7 @@ class Corpus:
     sha256: str  # of the bytes read, so that `sha256sum` of a file agrees
     encoding: str = "utf-8"
     min_count: int = 1
-    choice: sources.Choice = field(default_factory=sources.Choice)
+    choice: Choice = field(default_factory=Choice)
     notes: tuple[str, ...] = ()
     paper: str | None = None  # the name of the paper's data set, where this is its very file
     extent: Extent = field(default_factory=Extent)  # of the files that were read
@@ -64,19 +65,19 @@ class Corpus:
         ascii: bool = False,
     ) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows."""
-        return cls._found(source, kind, min_count, sources.Choice(tuple(ext), tuple(exclude), ascii, encoding))
+        return cls._found(source, kind, min_count, Choice(tuple(ext), tuple(exclude), ascii, encoding))
 
     @classmethod
     def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
         """A corpus from a text in memory."""
         content = text.encode("utf-8", "surrogatepass")
         source = sources.Source("", name, len(content), lambda: iter((content,)))
-        return cls._encoded(source, kind, min_count, sources.Choice())
+        return cls._encoded(source, kind, min_count, Choice())
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
         """A corpus from what would stand in a file, checked as a file is."""
-        choice = sources.Choice(ascii=ascii, encoding=encoding)
+        choice = Choice(ascii=ascii, encoding=encoding)
         kept = sources.chosen_bytes(content, choice)
         return cls._encoded(sources.Source(name, name, len(kept), lambda: iter((kept,)), single=True), kind, 1, choice)
 
@@ -87,21 +88,19 @@ class Corpus:
         A run may come from a stranger, who wrote down what to read.
         """
         e = experiment
-        choice = sources.Choice(e.ext, e.exclude, e.ascii, e.encoding)
+        choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
         extent = Extent(max(0, e.files), max(0, e.bytes))
         return cls._found(
             e.corpus, e.kind, e.min_count, choice, Recorded(extent, max(0, e.tokens)) if e.sha256 else None
         )
 
     @classmethod
-    def _found(
-        cls, source: str, kind: str, min_count: int, choice: sources.Choice, recorded: Recorded | None = None
-    ) -> Corpus:
+    def _found(cls, source: str, kind: str, min_count: int, choice: Choice, recorded: Recorded | None = None) -> Corpus:
         encodings.require_encoding(choice.encoding)
         return cls._encoded(sources.find(source, choice, recorded), kind, min_count, choice)
 
     @classmethod
-    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: sources.Choice) -> Corpus:
+    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: Choice) -> Corpus:
         facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
         vocabulary = Vocabulary(facts.kind, facts.symbols)
         notes = (*source.notes, *_notes(facts, min_count), *told)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import fnmatch
 import hashlib
 import json
 import os
@@ -14,15 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unroll import fetching, folders, midi
+from unroll.chosen_files import Choice, text_files
 from unroll.datasets import DATASETS
 from unroll.errors import CorpusError, counted, did_you_mean
 from unroll.folders import Entry
-from unroll.recorded import PATTERNS, Extent, Recorded
+from unroll.recorded import Extent, Recorded
 
 PIECE = 1 << 22  # bytes read at a time
 FIRST_PIECE = 1 << 16  # bytes that are enough to guess what a text is
-LOOK = 1 << 12  # bytes by which most files that are no text are known
-WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
 SHOWN = 200  # letters of a name that a message repeats
 _ABOVE_ASCII = bytes(range(128, 256))
 # Encodings whose files each tell the order of their bytes.
@@ -30,16 +28,6 @@ _ORDERS = {
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
     "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
 }
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which files of a folder, and which of their bytes, belong to a corpus."""
-
-    ext: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    ascii: bool = False
-    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True)
@@ -118,8 +106,7 @@ def _at(source: str, choice: Choice, recorded: Recorded | None) -> Source:
 
 
 def _folder(source: str, choice: Choice, recorded: Recorded | None) -> Source:
-    listed, unlisted = _listed(source, choice, recorded)
-    chosen, skipped = _chosen(source, listed, choice, recorded)
+    chosen, skipped, unlisted = text_files(source, choice, recorded)
     # No MIDI file is text: where nothing was skipped there is none.
     music = [entry for entry in skipped if entry.name.lower().endswith(midi.SUFFIXES)]
     if music and not chosen:
@@ -143,51 +130,6 @@ def _folder(source: str, choice: Choice, recorded: Recorded | None) -> Source:
     if music:
         note += f" Music is left out: `unroll data midi {source} --out notes.txt` makes it a corpus of its own."
     return replace(found, notes=(note,))
-
-
-def _listed(source: str, choice: Choice, recorded: Recorded | None) -> tuple[list[Entry], int]:
-    """The files of a folder that a choice does not leave out, and how many of its folders cannot be listed."""
-    patterns = sum(map(len, (*choice.ext, *choice.exclude)))
-    if recorded and patterns > PATTERNS:
-        raise CorpusError(
-            f"--ext and --exclude of a run must have at most {PATTERNS:,} letters. Got {patterns:,} for {source}."
-        )
-    root = os.path.join(source, "")
-    failed: list[OSError] = []
-
-    def left_out(path: str) -> bool:
-        inside = path.removeprefix(root).replace(os.sep, "/")
-        name = inside.rpartition("/")[2]
-        return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(inside, pattern) for pattern in choice.exclude)
-
-    try:
-        files = list(folders.walk(root, left_out, failed.append, recorded.most_names if recorded else None))
-    except folders.TooManyNames:
-        assert recorded
-        raise recorded.unlike(source, f"more than {recorded.most_names:,} names in it") from None
-    if failed and not files:
-        raise CorpusError(f"{source} cannot be read: {_reason(failed[0])}.")
-    return [entry for entry in files if not choice.ext or entry.name.endswith(choice.ext)], len(failed)
-
-
-def _chosen(
-    source: str, listed: Sequence[Entry], choice: Choice, recorded: Recorded | None
-) -> tuple[list[Entry], list[Entry]]:
-    """The text files among them, and the others."""
-    if recorded:
-        recorded.require_enough(source, Extent.of(entry.size for entry in listed))
-    chosen: list[Entry] = []
-    skipped: list[Entry] = []
-    extent = Extent()
-    for entry in listed:
-        if not _is_text(entry, choice):
-            skipped.append(entry)
-            continue
-        chosen.append(entry)
-        extent += Extent(1, entry.size)
-        if recorded:
-            recorded.require_room(source, extent)
-    return chosen, skipped
 
 
 def _entry(path: str | Path) -> Entry:
@@ -313,21 +255,3 @@ def _music(path: Path, extent: Extent, most_names: int | None = None) -> Source:
     where = os.path.realpath(path)
     title = Path(where).stem
     return Source(where, title, len(content), lambda: iter((content,)), kind="notes", notes=(table,), extent=extent)
-
-
-def _is_text(entry: Entry, choice: Choice) -> bool:
-    """Whether a file of a folder is text; one that is made as it is read, without a size, is not even opened."""
-    if not entry.regular or not entry.size:
-        return False
-    try:
-        with folders.open_file(entry.path) as file:
-            first = folders.read_piece(file, LOOK)
-            if not first or first.startswith(b"version https://git-lfs.github.com/spec/"):
-                return False
-            decoder = codecs.getincrementaldecoder("latin-1" if choice.ascii else choice.encoding)()
-            if "\0" in decoder.decode(first):
-                return False
-            rest = folders.read_piece(file, min(entry.size, WHOLLY_CHECKED - LOOK))
-            return "\0" not in decoder.decode(rest, final=not folders.read_piece(file, 1))
-    except (OSError, UnicodeError):  # UTF-16 without its mark is no UnicodeDecodeError
-        return False
