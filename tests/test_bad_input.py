@@ -231,7 +231,9 @@ def test_resume_with_another_corpus_shows_the_difference_and_refuses(run: Path, 
     other.write_text("abcdefgh" * 500)
     text = (unfinished / "run.toml").read_text()
     (unfinished / "run.toml").write_text(text.replace(str(run.parent / "corpus.txt"), str(other)))
-    check_refused(unroll("train", "--resume", unfinished), "is not the corpus", "4,000 tokens", "3,000")
+    check_refused(unroll("train", "--resume", unfinished), "is not the corpus", "4,000 bytes", "3,000 bytes")
+    other.write_text("abcdefgh" * 375)
+    check_refused(unroll("train", "--resume", unfinished), "is not the corpus", "it has SHA-256 ", "3,000 tokens")
 
 
 def test_a_run_that_has_ended_is_no_mistake_but_a_contradiction_is(run: Path) -> None:

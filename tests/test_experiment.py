@@ -196,8 +196,8 @@ SEEN = {
     "rotation": "continue", "shuffle": True,
 }  # fmt: skip
 UNSEEN = {
-    "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "tokens": 5,
-    "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
+    "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,
+    "bytes": 9, "tokens": 5, "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
     "kernel": "reference", "threads": 4,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}

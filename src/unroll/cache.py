@@ -13,7 +13,15 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen)
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"), "unroll", "Cache")
+        return Path(os.environ.get("LOCALAPPDATA", _home() / "AppData" / "Local"), "unroll", "Cache")
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "unroll"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "unroll")
+        return _home() / "Library" / "Caches" / "unroll"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(_home(), ".cache"), "unroll")
+
+
+def _home() -> Path:
+    """The user's folder; where the system knows none, a place in which nothing can be written."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path(os.devnull)

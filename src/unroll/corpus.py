@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from unroll import encoding as encodings
 from unroll import randomness, sources
+from unroll.chosen_files import Choice
+from unroll.encoded import Facts
 from unroll.experiment import Experiment
+from unroll.recorded import Extent, Recorded
 from unroll.tokens import UNKNOWN, Ids, Vocabulary
 
 TEST_TOKENS = 11_100
@@ -45,9 +48,10 @@ class Corpus:
     sha256: str  # of the bytes read, so that `sha256sum` of a file agrees
     encoding: str = "utf-8"
     min_count: int = 1
-    choice: sources.Choice = field(default_factory=sources.Choice)
+    choice: Choice = field(default_factory=Choice)
     notes: tuple[str, ...] = ()
     paper: str | None = None  # the name of the paper's data set, where this is its very file
+    extent: Extent = field(default_factory=Extent)  # of the files that were read
 
     @classmethod
     def open(
@@ -61,35 +65,45 @@ class Corpus:
         ascii: bool = False,
     ) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows."""
-        encodings.require_encoding(encoding)
-        choice = sources.Choice(tuple(ext), tuple(exclude), ascii, encoding)
-        return cls._encoded(sources.find(source, choice), kind, min_count, choice)
+        return cls._found(source, kind, min_count, Choice(tuple(ext), tuple(exclude), ascii, encoding))
 
     @classmethod
     def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
         """A corpus from a text in memory."""
         content = text.encode("utf-8", "surrogatepass")
         source = sources.Source("", name, len(content), lambda: iter((content,)))
-        return cls._encoded(source, kind, min_count, sources.Choice())
+        return cls._encoded(source, kind, min_count, Choice())
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
         """A corpus from what would stand in a file, checked as a file is."""
-        choice = sources.Choice(ascii=ascii, encoding=encoding)
+        choice = Choice(ascii=ascii, encoding=encoding)
         kept = sources.chosen_bytes(content, choice)
         return cls._encoded(sources.Source(name, name, len(kept), lambda: iter((kept,)), single=True), kind, 1, choice)
 
     @classmethod
     def named(cls, experiment: Experiment) -> Corpus:
-        """The corpus that an experiment names, read as it says."""
+        """The corpus that an experiment names, read as it says; no more of it than the experiment recorded, if it did.
+
+        A run may come from a stranger, who wrote down what to read.
+        """
         e = experiment
-        return cls.open(e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii)
+        choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
+        extent = Extent(max(0, e.files), max(0, e.bytes))
+        return cls._found(
+            e.corpus, e.kind, e.min_count, choice, Recorded(extent, max(0, e.tokens)) if e.sha256 else None
+        )
 
     @classmethod
-    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: sources.Choice) -> Corpus:
-        facts, ids = encodings.encode(source, kind, choice.encoding, min_count)
+    def _found(cls, source: str, kind: str, min_count: int, choice: Choice, recorded: Recorded | None = None) -> Corpus:
+        encodings.require_encoding(choice.encoding)
+        return cls._encoded(sources.find(source, choice, recorded), kind, min_count, choice)
+
+    @classmethod
+    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: Choice) -> Corpus:
+        facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
         vocabulary = Vocabulary(facts.kind, facts.symbols)
-        notes = (*source.notes, *_notes(facts, min_count))
+        notes = (*source.notes, *_notes(facts, min_count), *told)
         return cls(
             source.where,
             source.title,
@@ -101,6 +115,7 @@ class Corpus:
             choice,
             notes,
             facts.paper,
+            source.extent,
         )
 
     @property
@@ -150,6 +165,8 @@ class Corpus:
             exclude=self.choice.exclude,
             ascii=self.choice.ascii,
             sha256=self.sha256,
+            files=self.extent.files,
+            bytes=self.extent.bytes,
             tokens=self.tokens,
             unique=self.unique,
         )
@@ -187,7 +204,7 @@ class Corpus:
         return np.asarray(counts / counts.sum())
 
 
-def _notes(facts: encodings.Facts, min_count: int) -> list[str]:
+def _notes(facts: Facts, min_count: int) -> list[str]:
     """What is allowed but should be known."""
     notes = []
     if facts.marks:

@@ -20,10 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unroll import durable
+from unroll import keeping
 from unroll.cache import cache_folder
 from unroll.errors import SaveError
 
+LARGEST = 1 << 28  # bytes of a module
+# Names of the files in which modules are kept, each behind its digest; those of older versions had none.
+OURS = r".+-[0-9a-f]{32}\.(code|cubin)"
 _REGISTERS = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _ANY_CLUSTER = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -111,13 +114,13 @@ def _load(sources: tuple[Path, ...], defines: tuple[tuple[str, Any], ...], devic
     options = [f"-arch={architecture}", "-std=c++17", *(f"-D{k}={v}" for k, v in defines)]
     text, name = "\n".join(source.read_text("utf-8") for source in sources), sources[-1].name
     known = hashlib.sha256("\0".join([text, *options, str(torch.version.cuda)]).encode()).hexdigest()
-    kept = cache_folder() / "cuda" / f"{sources[-1].stem}-{known[:32]}.cubin"
-    if kept.exists():
-        return Module(kept.read_bytes())
+    path = cache_folder() / "cuda" / f"{sources[-1].stem}-{known[:32]}.code"
+    kept = keeping.content(path, LARGEST)
+    if kept is not None:
+        return Module(kept)
     binary, _ = compiled(text, name, options)
-    with suppress(OSError, SaveError):  # a cache that cannot be written costs a compilation next time, nothing else
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        durable.write(kept, binary)
+    with suppress(SaveError):  # a cache that cannot be written costs a compilation next time, nothing else
+        keeping.keep(path, (hashlib.sha256(binary).digest(), binary), OURS)
     return Module(binary)
 
 

@@ -1,72 +1,45 @@
 """From bytes to ids, in two passes over a stream: count the symbols, then look them up.
 
-Neither pass holds the text. A large corpus's ids go into the cache, keyed by the hash of its content and of how it is
-read, and are memory-mapped from there; an index from the files' names, sizes, times and inodes saves hashing it
-again.
+Neither pass holds the text. A large corpus's ids go into the cache (`encoded.py`), and are memory-mapped from there;
+where the cache cannot be written they are held in memory, and that is said. Both passes are hashed: a text that changes
+between them is refused.
 """
 
 from __future__ import annotations
 
 import codecs
 import hashlib
-import json
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from unroll import tokens
-from unroll.cache import cache_folder
+from unroll import keeping, sources, tokens
 from unroll.datasets import PAPER_BLOBS, git_blob
-from unroll.durable import PARTIAL, sync_folder, write
-from unroll.errors import CorpusError, SaveError
+from unroll.encoded import Facts, Shelf
+from unroll.errors import CorpusError, SaveError, SymbolError
 from unroll.sources import Source
-from unroll.tokens import UNKNOWN, Ids, Vocabulary
+from unroll.tokens import UNKNOWN, Ids, Vocabulary, smallest_type
 
 CACHED_FROM = 1 << 25  # bytes: smaller corpora are encoded in less time than it takes to notice
 SAMPLED = 1 << 16  # bytes that a kind is guessed from
-VERSION = 1  # of the cache's layout
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What is known of a corpus beside its ids."""
-
-    kind: str
-    symbols: tuple[str, ...]
-    counts: tuple[int, ...]  # of each symbol, in id order
-    tokens: int
-    sha256: str
-    paper: str | None  # the paper's data set of which this is the very file
-    windows_ends: int
-    marks: int
-
-
-def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Facts, Ids]:
-    """The facts and the ids of a source; from the cache where that has them."""
+def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Facts, Ids, tuple[str, ...]]:
+    """The facts and the ids of a source, from the cache where that has them; and what should be known of the cache."""
     if kind == "auto":
         kind = source.kind or tokens.guess_kind(b"".join(_first(source.pieces(), SAMPLED)))
-    wanted = f"{VERSION} {kind} {encoding} {min_count}"
     large = source.size >= CACHED_FROM and bool(source.fingerprint)
-    folder = cache_folder() / "corpora"
-    index = folder / f"{_digest(source.fingerprint + wanted)}.json"
-    if large and index.exists():
-        found = _cached(folder, index)
-        if found:
-            return found
+    shelf = Shelf(source.fingerprint, kind, f"{encoding} {min_count}") if large else None
+    found = shelf.find() if shelf else None
+    if found:
+        return *found, ()
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
     counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
         raise CorpusError(f"{source.where or source.title} is empty: it holds no tokens.")
     vocabulary = Vocabulary.counted(counts, kind, min_count)
-    arrays = vocabulary.encode_pieces(_read(hashed.plain(), kind, encoding, source))
-    name = f"{_digest(hashed.sha256 + wanted)}.ids"
-    ids: Ids = _store(folder, name, arrays) if large else np.concatenate(list(arrays))
     kept = [counts.get(symbol, 0) for symbol in vocabulary.symbols]
     if UNKNOWN in vocabulary.symbols:
         kept[vocabulary.symbols.index(UNKNOWN)] += sum(counts.values()) - sum(kept)
@@ -74,15 +47,64 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
         kind,
         vocabulary.symbols,
         tuple(kept),
-        len(ids),
+        sum(kept),
         hashed.sha256,
         PAPER_BLOBS.get(hashed.blob),
         hashed.windows_ends,
         hashed.marks,
     )
-    if large:
-        write(index, json.dumps({"ids": name, "facts": asdict(facts)}).encode())
-    return facts, ids
+
+    def arrays() -> Iterator[Ids]:
+        return _arrays(hashed, vocabulary, facts, encoding)
+
+    return facts, *(_kept(shelf, facts, arrays, source) if shelf else (_held(arrays(), facts), ()))
+
+
+def _arrays(hashed: _Hashed, vocabulary: Vocabulary, facts: Facts, encoding: str) -> Iterator[Ids]:
+    """The ids, by a second pass over the text, which must be what it was in the first."""
+    source, done = hashed.source, 0
+    try:
+        for ids in vocabulary.encode_pieces(_read(hashed.again(), facts.kind, encoding, source)):
+            done += len(ids)
+            if done > facts.tokens:
+                break
+            yield ids
+    except SymbolError:
+        raise sources.changed(source.where) from None
+    except CorpusError:
+        if source.fingerprint_now() != source.fingerprint:
+            raise sources.changed(source.where) from None
+        raise
+    if done != facts.tokens or hashed.sha256_again != hashed.sha256:
+        raise sources.changed(source.where)
+
+
+def _held(arrays: Iterable[Ids], facts: Facts) -> Ids:
+    """Ids in memory."""
+    held: Ids = np.empty(facts.tokens, smallest_type(len(facts.symbols)))
+    place = 0
+    for ids in arrays:
+        held[place : place + len(ids)] = ids
+        place += len(ids)
+    return held
+
+
+def _kept(
+    shelf: Shelf, facts: Facts, arrays: Callable[[], Iterable[Ids]], source: Source
+) -> tuple[Ids, tuple[str, ...]]:
+    """Ids in the cache with an index to them; or in memory, where the cache cannot be written, and what to say then."""
+    try:
+        ids, digest = shelf.keep_ids(facts.sha256, facts.tokens, len(facts.symbols), arrays())
+    except SaveError as error:
+        return _held(arrays(), facts), (f"{error} The ids of this corpus are made anew each time. {keeping.REMEDY}",)
+    # Where the files have changed since they were looked at, nothing is known of what they hold now.
+    if source.fingerprint_now() != source.fingerprint:
+        return ids, ()
+    try:
+        shelf.keep_index(facts, digest)
+    except SaveError as error:
+        return ids, (f"{error} The ids of this corpus are made anew each time. {keeping.REMEDY}",)
+    return ids, ()
 
 
 class _Hashed:
@@ -91,7 +113,7 @@ class _Hashed:
     def __init__(self, source: Source, marked: bool) -> None:
         self.source, self.marked = source, marked  # whether a mark at the start would be no text
         self.windows_ends = self.marks = 0
-        self.sha256 = self.blob = ""
+        self.sha256 = self.sha256_again = self.blob = ""
 
     def pieces(self) -> Iterator[bytes]:
         """The first pass."""
@@ -111,10 +133,13 @@ class _Hashed:
         if small is not None:
             self.blob = git_blob(b"".join(small))
 
-    def plain(self) -> Iterator[bytes]:
+    def again(self) -> Iterator[bytes]:
         """The second pass."""
+        sha256 = hashlib.sha256()
         for place, piece in enumerate(self.source.pieces()):
+            sha256.update(piece)
             yield self._unmarked(piece) if place == 0 else piece
+        self.sha256_again = sha256.hexdigest()
 
     def _unmarked(self, first: bytes) -> bytes:
         if self.marked and first.startswith(codecs.BOM_UTF8):
@@ -200,56 +225,6 @@ def require_encoding(encoding: str) -> None:
         return
     except (LookupError, ValueError):
         raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
-
-
-def _store(folder: Path, name: str, arrays: Iterable[Ids]) -> Ids:
-    """Write ids to the cache as they come, whole or not at all, and map them into memory."""
-    path = folder / name
-    temporary = path.with_name(f"{name}.{os.getpid()}{PARTIAL}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            dtype = None
-            for ids in arrays:
-                dtype = ids.dtype
-                file.write(ids.data)
-            file.flush()
-            os.fsync(file.fileno())
-        path_typed = path.with_suffix(f".{dtype}")
-        os.replace(temporary, path_typed)
-        sync_folder(folder)
-    except OSError as error:
-        raise SaveError(
-            f"Could not write the encoded corpus to {folder}: {error.strerror or error}. "
-            "Choose another folder with the environment variable UNROLL_CACHE."
-        ) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-    return _mapped(path_typed)
-
-
-def _mapped(path: Path) -> Ids:
-    # Mapped copy-on-write: torch wants memory that could be written, and nobody writes.
-    return np.memmap(path, dtype=path.suffix[1:], mode="c")
-
-
-def _cached(folder: Path, index: Path) -> tuple[Facts, Ids] | None:
-    """What the cache holds; None where it is damaged, so that it is made again."""
-    try:
-        content = json.loads(index.read_text("utf-8"))
-        stored: dict[str, Any] = content["facts"]
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
-        facts = Facts(**values)
-        (path,) = folder.glob(Path(content["ids"]).stem + ".*int*")
-        ids = _mapped(path)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return (facts, ids) if len(ids) == facts.tokens else None
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -76,6 +76,8 @@ class Experiment:
     exclude: tuple[str, ...] = _setting("corpus", (), trains=False)
     ascii: bool = _setting("corpus", False, trains=False)
     sha256: str = _setting("corpus", "")
+    files: int = _setting("corpus", 0, trains=False)  # how many there were when it was read; 0: not recorded
+    bytes: int = _setting("corpus", 0, trains=False)  # of these files
     tokens: int = _setting("corpus", 0, trains=False)
     unique: int = _setting("corpus", 0, trains=False)
     split_seed: int = _setting("corpus", 0, _SEED)

@@ -10,16 +10,14 @@ those of a larger corpus are kept in the cache, 4 bytes a token, and made again 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll import durable
+from unroll import keeping
 from unroll.cache import cache_folder
 from unroll.errors import ConfigurationError, SaveError, SymbolError
 from unroll.suffixes import Order, longest_matches, occurrences, suffix_array
@@ -28,7 +26,7 @@ from unroll.trained import Run
 
 COVERED_FROM = (20, 50, 100)  # tokens: the matches whose share of a text is told
 CACHED_FROM = 1 << 20  # tokens: fewer are sorted in less time than it takes to notice
-DIGEST = 32  # bytes of a SHA-256, which stands before the order in its file
+OURS = r"[0-9a-f]{40}\.int32"  # names of the files in which orders are kept
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,37 +155,13 @@ def _order(train: Ids, say: Callable[[str], None]) -> Order:
     key = hashlib.sha256(train.dtype.str.encode())
     key.update(train.data)
     path = cache_folder() / "suffixes" / f"{key.hexdigest()[:40]}.int32"
-    kept = _kept(path, len(train))
+    kept = keeping.numbers(path, np.int32, len(train), len(train))
     if kept is not None:
-        return kept
+        return kept.view(np.int32)
     say(f"Sorting the {len(train):,} tokens of the training data, once; the result goes to {path.parent}.")
     order = suffix_array(train)
-    _keep(path, order)
+    try:
+        keeping.keep(path, (hashlib.sha256(order.data).digest(), order.data), OURS)
+    except SaveError as error:
+        say(f"{error} It is sorted anew each time. {keeping.REMEDY}")
     return order
-
-
-def _kept(path: Path, tokens: int) -> Order | None:
-    """The order in a file, mapped into memory; None where it is missing or damaged."""
-    try:
-        if path.stat().st_size != DIGEST + 4 * tokens:
-            return None
-        with path.open("rb") as file:
-            digest = file.read(DIGEST)
-        order = np.memmap(path, np.int32, "r", DIGEST)
-    except (OSError, ValueError):
-        return None
-    return order if hashlib.sha256(order.data).digest() == digest else None
-
-
-def _keep(path: Path, order: Order) -> None:
-    # A name of its own until it is whole: another process may be keeping the same order.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        durable.write(temporary, hashlib.sha256(order.data).digest() + order.tobytes())
-        os.replace(temporary, path)
-    except (OSError, SaveError) as error:
-        raise SaveError(
-            f"Could not keep the sorted training data in {path.parent}: {error}. "
-            "Choose another folder with the environment variable UNROLL_CACHE."
-        ) from None

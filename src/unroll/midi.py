@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from unroll import folders
 from unroll.errors import ConfigurationError, CorpusError, SymbolError
 from unroll.midi_bytes import MAX_BYTES, extra, onsets
 
@@ -70,15 +70,18 @@ class Pieces:
         return [f"{name:<{wide}}  {count:>{digits},}" for name, count in rows]
 
 
-def read_folder(path: str | Path, tolerance: float = TOLERANCE) -> Pieces:
-    """A MIDI file, or every one in a folder: its own files sorted, then its subfolders."""
+def read_folder(path: str | Path, tolerance: float = TOLERANCE, most_names: int | None = None) -> Pieces:
+    """A MIDI file, or every one in a folder: its own files sorted, then its subfolders.
+
+    `most_names` bounds how many names in it are looked at.
+    """
     path = Path(path)
     if not os.path.isdir(path):
         return Pieces((Piece(path, tuple(read_notes(path, tolerance))),))
     kept: dict[tuple[int, ...], Path] = {}
     skipped: list[tuple[Path, str]] = []
     duplicates: list[tuple[Path, Path]] = []
-    for file in _files(path, skipped):
+    for file in _files(path, skipped, most_names):
         try:
             notes = tuple(read_notes(file, tolerance))
         except MidiError as error:
@@ -124,26 +127,24 @@ def read_groups(path: str | Path, tolerance: float = TOLERANCE) -> list[list[int
     return [*groups[1:], sorted(group)]
 
 
-def _files(folder: Path, skipped: list[tuple[Path, str]]) -> Iterator[Path]:
+def _files(folder: Path, skipped: list[tuple[Path, str]], most_names: int | None) -> Iterator[Path]:
     """MIDI files by name; a folder that cannot be listed is skipped like a file."""
 
     def skip(error: OSError) -> None:
         skipped.append((Path(error.filename), f"cannot be read: {error.strerror}"))
 
-    for place, folders, files in os.walk(folder, onerror=skip):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(name for name in files if not name.startswith(".")):
-            if name.lower().endswith(SUFFIXES):
-                yield Path(place, name)
+    try:
+        for entry in folders.walk(str(folder), unlisted=skip, most=most_names):
+            if entry.name.lower().endswith(SUFFIXES):
+                yield Path(entry.path)
+    except folders.TooManyNames:
+        raise CorpusError(f"{folder} holds more than {most_names:,} names.") from None
 
 
 def _content(path: Path) -> bytes:
     try:
-        # A named pipe would be waited for, for ever.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("cannot be read: it is not a regular file")
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        with folders.open_file(path) as file:
+            content = folders.read_piece(file, MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from unroll.errors import ConfigurationError
 from unroll.tokens import reads_bytes
 from unroll.trained import Run
 
+LARGEST = 1 << 26  # bytes of a prompt's file
+
 
 def prompt_ids(run: Run, prompt: str) -> np.ndarray[Any, Any]:
     """A prompt's ids; notes may be given by name (C4 E4 G4), by number, or as a MIDI file."""
@@ -20,7 +23,7 @@ def prompt_ids(run: Run, prompt: str) -> np.ndarray[Any, Any]:
         return run.vocabulary.encode(f" {prompt}")
     if run.vocabulary.kind != "notes":
         return run.vocabulary.encode(prompt)
-    is_file = prompt.lower().endswith(midi.SUFFIXES) and Path(prompt).is_file()
+    is_file = prompt.lower().endswith(midi.SUFFIXES) and os.path.isfile(prompt)
     pitches = midi.read_notes(prompt) if is_file else midi.parse_notes(prompt)
     return run.vocabulary.encode(" ".join(str(pitch) for pitch in pitches))
 
@@ -37,9 +40,12 @@ def prompt_from(run: Run, path: Path) -> str:
     if run.vocabulary.kind == "notes" and path.suffix.lower() in midi.SUFFIXES:
         return str(path)
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:  # which may be a named pipe: a shell's <(command)
+            content = file.read(LARGEST + 1)
     except OSError as error:
         raise ConfigurationError(f"--prompt-file {path} cannot be read: {error.strerror}.") from None
+    if len(content) > LARGEST:
+        raise ConfigurationError(f"--prompt-file {path} has more than {LARGEST:,} bytes. Give a shorter one.")
     if not content:
         raise ConfigurationError(
             f"--prompt-file {path} is empty. Leave it out to start from a stretch of the test set."

@@ -22,6 +22,8 @@ TOLD = {
     "hidden",
     "seed",
     "sha256",
+    "files",
+    "bytes",
     "tokens",
     "unique",
     "evaluate",

@@ -94,7 +94,8 @@ def require_save_every(batches: int | None) -> None:
 
 def settings() -> set[str]:
     """The fields of an experiment that are options of their own."""
-    return {f.name for f in fields(Experiment)} - {"corpus", "scheme", "title", "sha256", "tokens", "unique"}
+    found = {"corpus", "title", "sha256", "files", "bytes", "tokens", "unique"}
+    return {f.name for f in fields(Experiment)} - {"scheme", *found}
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

@@ -15,16 +15,19 @@ from unroll.tokens import UNKNOWN, unknown_symbols
 
 def split(pieces: Iterable[str], pattern: re.Pattern[str]) -> Iterator[list[str]]:
     """The tokens of each piece; what may go on in the next piece waits for it."""
-    rest = ""
+    waiting: list[str] = []
     for piece in pieces:
-        text = rest + piece
         # No token goes on past a whitespace character, which begins one: before the last of them it is safe to cut.
-        cut = max(text.rfind(" "), text.rfind("\n"))
-        rest = text[cut:] if cut > 0 else text
-        if cut > 0:
-            yield pattern.findall(text[:cut])
-    if rest:
-        yield pattern.findall(rest)
+        cut = max(piece.rfind(" "), piece.rfind("\n"))
+        if cut < 0:  # put together only where it ends: a token may be longer than many pieces
+            waiting.append(piece)
+            continue
+        whole = "".join((*waiting, piece[:cut]))
+        waiting = [piece[cut:]]
+        if whole:
+            yield pattern.findall(whole)
+    if waiting:
+        yield pattern.findall("".join(waiting))
 
 
 def count(lists: Iterable[Sequence[str]]) -> Counter[str]:

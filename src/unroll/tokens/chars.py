@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,16 +13,22 @@ from unroll.errors import SymbolError
 from unroll.tokens import UNKNOWN, smallest_type, unknown_symbols
 
 CODES = 0x110000
+SHORT = 1_000  # characters
 
 
 def counts(pieces: Iterable[str]) -> dict[str, int]:
     """How often each character occurs."""
     total = np.zeros(0, np.int64)  # as far as the highest code so far: most texts need few of all there are
+    few: Counter[str] = Counter()  # of short pieces, for which a table of codes would be far too long
     for piece in pieces:
+        if len(piece) < SHORT:
+            few.update(piece)
+            continue
         found = np.bincount(_codes(piece), minlength=len(total))
         found[: len(total)] += total
         total = found
-    return {chr(code): int(total[code]) for code in np.flatnonzero(total)}
+    few.update({chr(code): int(total[code]) for code in np.flatnonzero(total)})
+    return dict(sorted(few.items()))
 
 
 def encode(pieces: Iterable[str], symbols: Sequence[str]) -> Iterator[NDArray[np.integer[Any]]]:
