@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -33,6 +34,7 @@ def main() -> None:
 
 
 INTERRUPTED = 130
+NO_SUCH_NAME = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that was given: no disk would take it
 
 
 def _open_what_is_closed() -> None:
@@ -56,7 +58,7 @@ def _exit(error: Exception) -> None:
         sys.exit(1)
     if code is None and isinstance(error, OSError):
         _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-        sys.exit(1)
+        sys.exit(2 if error.errno in NO_SUCH_NAME else 1)
     if code is None:
         raise error
     if hasattr(error, "format_message"):

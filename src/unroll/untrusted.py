@@ -123,8 +123,12 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def digest(content: Any) -> str:
-    """A hash of a JSON value that does not depend on how it is written down."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    """A hash of a JSON value that does not depend on how it is written down; a ValueError where it is too deep."""
+    try:
+        text = json.dumps(content, sort_keys=True)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sealed(content: Mapping[str, Any], apart: tuple[str, ...] = ()) -> dict[str, Any]:

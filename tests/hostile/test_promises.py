@@ -339,6 +339,12 @@ def test_a_folder_name_that_no_disk_takes_is_refused_in_words(given: Path) -> No
         assert "Choose another" in refused(*command, "--out", long)
     for command in (["eval", long], ["train", "--resume", long], ["sweep", "--resume", long], ["report", long]):
         refused(*command)
+    for command in (
+        ["score", given / "run", long],
+        ["sample", given / "run", "--prompt-file", long],
+        ["bench", "--from", long],
+    ):
+        refused(*command)
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused_in_words(given: Path) -> None:
