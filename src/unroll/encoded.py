@@ -21,8 +21,8 @@ from unroll.errors import SaveError
 from unroll.tokens import Ids, smallest_type
 
 VERSION = 2  # of the cache's layout
-INDEX = 128 * untrusted.MEGABYTE  # bytes that an index has at most
-ITEMS = 1 << 23  # values in it
+INDEX = 48 * untrusted.MEGABYTE  # bytes that an index has at most
+ITEMS = 3 << 20  # values in it
 OURS = r"[0-9a-f]{40}\.(json|ids|uint8|int16|int32)"
 
 
@@ -73,7 +73,7 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """Of all corpora in the cache."""
+        """The folder of all corpora in the cache."""
         return cache_folder() / "corpora"
 
     def find(self) -> tuple[Facts, Ids] | None:
