@@ -334,7 +334,13 @@ def scheme_options(number: int | None, train: str | None, sample: str | None) ->
         options |= parse_training(train)
     if sample is not None:
         options["sample"] = sample
-    elif train is not None and options["state"] == "carried":
+    elif train is not None and _carries(options["state"]):
         # A model that never learned a first state has none to start windows from: what suits it runs on.
         options["sample"] = "progressive"
     return options
+
+
+def _carries(state: str) -> bool:
+    """Whether a window starts where the row's last one left off; an unknown name is refused elsewhere."""
+    known = plugins.problem("unroll.state_origins", state, "state") is None
+    return known and bool(plugins.load("unroll.state_origins", state).CARRIES)

@@ -32,6 +32,7 @@ TRAINING_PROCEDURES = {
     "conditional": ("equal", "carried"),
 }
 DECAYS = ("linear", "exponential")
+POINT = ("loss", "state")  # the two axes
 LARGEST = 2**31  # of any count: beyond it numbers on a device wrap round
 LONGEST = 1_000_000  # tokens of a window, each of which has a weight
 RESETS = "epoch, never, or a probability above 0 and at most 1"
@@ -117,9 +118,11 @@ class Scheme:
         points = {point: name for name, point in TRAINING_PROCEDURES.items()}
         point = ("equal" if decay else self.loss, self.state)
         # The paper has no name for the last position alone from a carried state: it is conditional with k3 = 1.
-        name, k3 = (points[point], self.k3) if point in points else ("conditional", self.scored)
+        points["last", "carried"] = "conditional"
+        name = points.get(point, f"loss={self.loss},state={self.state}")
+        k3 = self.scored if point == ("last", "carried") else self.k3
         keys = [f"k3={k3}"] if k3 else []
-        keys += [f"decay={decay}"] if decay else []
+        keys += [f"decay={decay}"] if decay and point in points else []
         keys += ["normalise"] if self.normalise else []
         keys += [f"reset={self.reset}"] if self.carries and self.reset != "epoch" else []
         return ",".join([name, *keys])
@@ -130,18 +133,23 @@ class Scheme:
 
 
 def parse_training(text: str) -> dict[str, Any]:
-    """The fields of a Scheme that `NAME[,key=value…]` sets.
+    """The fields of a Scheme that `NAME[,key=value…]` sets, or `loss=NAME,state=NAME[,key=value…]` for any point.
 
     >>> parse_training("conditional,k3=10,reset=0.1")
     {'loss': 'equal', 'state': 'carried', 'k3': 10, 'reset': 0.1}
+    >>> parse_training("loss=linear,state=learned")
+    {'loss': 'linear', 'state': 'learned'}
     """
     name, *keys = text.split(",")
-    if name not in TRAINING_PROCEDURES:
+    named = name in TRAINING_PROCEDURES
+    if not named and name.partition("=")[0] not in POINT:
         raise ConfigurationError(
             f"A training procedure is one of {', '.join(TRAINING_PROCEDURES)}, with keys behind it as in "
-            f"conditional,k3=10,reset=0.1. Got {name!r}.{did_you_mean(name, TRAINING_PROCEDURES)}"
+            f"conditional,k3=10,reset=0.1; or any point of the plane, as in loss=linear,state=carried. "
+            f"Got {name!r}.{did_you_mean(name, TRAINING_PROCEDURES)}"
         )
-    loss, state = TRAINING_PROCEDURES[name]
+    loss, state = TRAINING_PROCEDURES[name if named else "multi-loss"]
+    keys = keys if named else [name, *keys]
     fields: dict[str, Any] = {"loss": loss, "state": state}
     wrong = []
     for item in keys:
@@ -153,6 +161,12 @@ def parse_training(text: str) -> dict[str, Any]:
                 wrong.append(f"--train names {key} more than once.")
             elif key == "k3":
                 fields["k3"] = int(value)
+            elif key in POINT and not named:
+                fields[key] = value
+            elif key in POINT:
+                wrong.append(f"{name} already says the {key}: for another one write loss=NAME,state=NAME.")
+            elif key == "decay" and not named:
+                wrong.append(f"decay is a loss: where a point is named, write loss={value}.")
             elif key == "decay" and value in DECAYS:
                 # Single-loss scores one position, decayed or not: its K must survive the change of weighting.
                 fields.update(loss=value, **({"k3": fields.get("k3", 1)} if name == "single-loss" else {}))
@@ -165,7 +179,7 @@ def parse_training(text: str) -> dict[str, Any]:
             elif key == "normalise":
                 wrong.append(f"normalise stands alone, or is true or false. Got {value!r}.")
             else:
-                known = ("k3", "decay", "normalise", "reset")
+                known = ("k3", "decay" if named else "loss", "normalise", "reset")
                 wrong.append(f"--train knows the keys {', '.join(known)}. Got {item!r}.{did_you_mean(key, known)}")
         except ValueError:
             wrong.append(f"{key} must be {'an integer' if key == 'k3' else RESETS}. Got {value!r}.")

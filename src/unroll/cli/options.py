@@ -36,7 +36,7 @@ WORDS = {
 }
 PROCEDURE = (
     "Training procedure: multi-loss, single-loss or conditional, with keys k3, decay, normalise, reset: "
-    "conditional,k3=10,reset=0.1."
+    "conditional,k3=10,reset=0.1; or any point of the plane: loss=NAME,state=NAME."
 )
 
 
