@@ -13,6 +13,7 @@ from helpers import tiny, tiny_corpus
 from unroll import Corpus, Experiment, bookkeeping, load, train, train_fleet
 from unroll.events import Ended, Evaluated, Event, Stepped
 from unroll.learner import Learner
+from unroll.run import RunFolder
 
 BATCHES = 12  # evaluated at 1, 2, 3, 4, 5, 7, 9, 11 and 12
 PROGRESSIVE, CARRIED = {"sample": "progressive"}, {"sample": "progressive", "state": "carried"}
@@ -96,12 +97,23 @@ def test_a_run_is_told_of_before_the_next_and_its_end_right_after_its_last_line(
     assert told == [(kind, m) for m in (0, 1, 2, 4) for kind in ("Evaluated", "Ended")]
 
 
-def test_who_is_scored_beside_whom_does_not_depend_on_an_interruption(tmp_path: Path, calls: list[Call]) -> None:
+def test_who_is_scored_beside_whom_does_not_depend_on_an_interruption(
+    tmp_path: Path, calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A product's last bits may depend on how many runs it holds, and a resumed run ends bit-identical."""
     runs, corpora = [tiny(seed=m, batches=BATCHES) for m in range(3)], [tiny_corpus()] * 3
-    for event in fleet(runs, corpora, tmp_path, save_every=4):
-        if isinstance(event, Ended):
-            break
+    finish, ended = RunFolder.finish, []
+
+    def finish_one(folder: RunFolder, *arguments: Any) -> None:
+        if ended:
+            raise KeyboardInterrupt  # as a kill between the ends of two runs
+        ended.append(folder)
+        finish(folder, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "finish", finish_one)
+        with pytest.raises(KeyboardInterrupt):
+            list(fleet(runs, corpora, tmp_path, save_every=4))
     assert [load(tmp_path / str(m), "cpu").status["state"] for m in range(3)] == ["finished", "training", "training"]
     before = list(calls)
     calls.clear()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unroll import folders
 from unroll.errors import CorpusError
 from unroll.folders import Entry
-from unroll.recorded import PATTERNS, Extent, Recorded
+from unroll.recorded import Extent, Recorded
 
 LOOK = 1 << 12  # bytes by which most files that are no text are known
 WHOLLY_CHECKED = 1 << 24  # files up to this size are checked to their end before they are taken from a folder
@@ -50,11 +50,6 @@ def text_files(source: str, choice: Choice, recorded: Recorded | None = None) ->
 
 def _listed(source: str, choice: Choice, recorded: Recorded | None) -> tuple[list[Entry], int]:
     """The files of a folder that a choice does not leave out, and how many of its folders cannot be listed."""
-    patterns = sum(map(len, (*choice.ext, *choice.exclude)))
-    if recorded and patterns > PATTERNS:
-        raise CorpusError(
-            f"--ext and --exclude of a run must have at most {PATTERNS:,} letters. Got {patterns:,} for {source}."
-        )
     root = os.path.join(source, "")
     failed: list[OSError] = []
 

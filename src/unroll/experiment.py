@@ -199,7 +199,8 @@ def problems(experiment: Experiment) -> list[str]:
         if name in right and "\0" in right[name]:
             found.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
     for name in ("corpus", "title", "ext", "exclude"):
-        if len("".join(right.get(name, ""))) > LONGEST_TEXT:
+        value = right.get(name, "")
+        if len(value if isinstance(value, str) else " ".join(value)) > LONGEST_TEXT:
             found.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")

@@ -16,7 +16,6 @@ from unroll.errors import CorpusError, counted
 NAMES, NAMES_A_FILE = 100_000, 4
 # A token of a run that recorded no bytes has at most so many: with --ascii most bytes of a text may be left out.
 BYTES, BYTES_A_TOKEN = 1 << 26, 100
-PATTERNS = 10_000  # letters of --ext and --exclude; every name is held against them
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ LONGEST = 1_000_000  # tokens of a window, each of which has a weight
 RESETS = "epoch, never, or a probability above 0 and at most 1"
 
 
-def as_float(number: int) -> float:
-    """A whole number as one that may have a fraction; beyond all of those it is infinite."""
+def as_float(number: float) -> float:
+    """A number, whole ones too, as one that may have a fraction; beyond all of those it is infinite."""
     try:
         return float(number)
     except OverflowError:

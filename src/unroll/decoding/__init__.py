@@ -9,12 +9,13 @@ Shapes: B rows, V vocabulary.
 
 from __future__ import annotations
 
-import sys
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unroll import plugins
 from unroll.errors import ConfigurationError
+from unroll.scheme import as_float
 
 if TYPE_CHECKING:  # an option can be refused without torch
     from torch import Tensor
@@ -37,7 +38,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         wrong = []
-        if not 0 <= self.temperature <= sys.float_info.max:
+        if not 0 <= as_float(self.temperature) < math.inf:
             wrong.append(f"temperature must be a number of at least 0 (0 is argmax). Got {self.temperature}.")
         if self.top_k is not None and self.top_k < 1:
             wrong.append(f"top-k must be at least 1. Got {self.top_k}.")
