@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll import randomness
+from unroll import cells, randomness
 from unroll.cells import RecurrentCell
 from unroll.experiment import Experiment
 
@@ -35,6 +35,12 @@ def parameter_shapes(experiment: Experiment, cell: RecurrentCell, V: int) -> dic
         "out.W": (experiment.dense, V),
         "out.b": (V,),
     }
+
+
+def parameter_count(experiment: Experiment, V: int) -> int:
+    """How many numbers one run's parameters are."""
+    cell = cells.load(experiment.cell, experiment.peepholes)
+    return sum(math.prod(shape) for shape in parameter_shapes(experiment, cell, V).values())
 
 
 def initial_parameters(experiment: Experiment, cell: RecurrentCell, V: int) -> dict[str, Array]:

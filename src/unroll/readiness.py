@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unroll import fleet, moving
+from unroll import fleet, moving, optimisers
 from unroll.batches import Schedule
+from unroll.checkpoints import KEPT
 from unroll.corpus import Corpus
 from unroll.errors import ConfigurationError, CorpusError, RunError
 from unroll.experiment import Experiment, differences
+from unroll.initialisation import parameter_count
 from unroll.run import RunFolder
 
 
@@ -81,12 +83,15 @@ def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) ->
         raise RunError(*wrong)
 
 
-def disk_needed(experiment: Experiment, unique: int) -> int:
-    """Bytes that checkpoints of a run may take at their most: three at a time, weights and two moments each."""
-    gates = 4 * experiment.hidden
-    layers = (unique + experiment.hidden) * gates + (experiment.layers - 1) * 2 * experiment.hidden * gates
-    head = experiment.dense * (experiment.hidden + unique)
-    return 3 * 3 * 8 * (layers + head)
+def weights_bytes(experiment: Experiment, unique: int) -> int:
+    """What the weights of a run take on the disk."""
+    return parameter_count(experiment, unique) * (8 if experiment.precision == "float64" else 4)
+
+
+def checkpoints_bytes(experiment: Experiment, unique: int) -> int:
+    """What the checkpoints of a run take at most: those that are kept and the one being written, moments and all."""
+    tensors = 1 + len(optimisers.load(experiment.optimiser).MOMENTS)
+    return (KEPT + 1) * tensors * weights_bytes(experiment, unique)
 
 
 def refuse_full_disk(out: str | Path, needed: int) -> None:

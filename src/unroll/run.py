@@ -19,7 +19,6 @@ and digests of the vocabulary and of the metrics.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -298,12 +297,11 @@ class RunFolder:
     def most_bytes(self) -> int:
         """No tensor file of this run is larger: its parameters, what the optimiser keeps of each, and its states."""
         from unroll import cells
-        from unroll.initialisation import parameter_shapes
+        from unroll.initialisation import parameter_count
 
-        e, unique = self.experiment, len(self.vocabulary)
-        cell = cells.load(e.cell, e.peepholes)
-        parameters = sum(math.prod(shape) for shape in parameter_shapes(e, cell, unique).values())
-        states = e.layers * len(cell.STATES) * e.rows * e.hidden
+        e = self.experiment
+        parameters = parameter_count(e, len(self.vocabulary))
+        states = e.layers * len(cells.load(e.cell, e.peepholes).STATES) * e.rows * e.hidden
         return SPARE + 8 * (parameters * (1 + MOMENTS) + states)
 
     def require_vocabulary(self, facts: Mapping[str, str]) -> None:

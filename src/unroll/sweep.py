@@ -276,16 +276,16 @@ def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Traini
     """Room for the weights of all runs that have not ended, and the checkpoints of the largest fleet of them."""
     experiments = {training.name: training.experiment for training in trainings}
 
-    def needed(name: str) -> int:
-        e = experiments[name]
-        return readiness.disk_needed(e, e.unique or library.open(e).unique)
+    def taken(estimate: Callable[[Experiment, int], int], names: Sequence[str]) -> int:
+        found = [experiments[name] for name in names]
+        return sum(estimate(e, e.unique or library.open(e).unique) for e in found)
 
     left = [[name for name in own.runs if _end(folder, name) is None] for own in plan.fleets]
-    fleets = [sum(map(needed, names)) for names in left]
     there = sum(_saved_bytes(folder, name) for names in left for name in names)
     if any(left):
-        # Nine times the weights: three checkpoints at a time, weights and two moments each.
-        readiness.refuse_full_disk(folder.path, sum(fleets) // 9 + max(fleets) - there)
+        weights = sum(taken(readiness.weights_bytes, names) for names in left)
+        checkpoints = max(taken(readiness.checkpoints_bytes, names) for names in left)
+        readiness.refuse_full_disk(folder.path, weights + checkpoints - there)
 
 
 def _saved_bytes(folder: SweepFolder, name: str) -> int:

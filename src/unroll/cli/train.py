@@ -167,7 +167,7 @@ def _new(
         )
     scheme |= {name: value for name, value in (("k1", k1), ("k2", k2)) if value is not None}
     experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **given}, scheme)
-    from unroll.readiness import disk_needed, open_corpus, refuse_full_disk
+    from unroll.readiness import checkpoints_bytes, open_corpus, refuse_full_disk
     from unroll.run import RunFolder
 
     if out is not None:
@@ -177,7 +177,7 @@ def _new(
         warn(note)
     folder = out or Path("runs", _name(text.name, experiment))
     RunFolder(folder).refuse_occupied()
-    refuse_full_disk(folder, disk_needed(experiment, text.unique))
+    refuse_full_disk(folder, checkpoints_bytes(experiment, text.unique))
     return experiment, text, folder
 
 
