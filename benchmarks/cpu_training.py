@@ -43,11 +43,12 @@ from llvmlite import binding
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unroll import Corpus, Experiment, Scheme, devices, parts
-from unroll.learner import Learner
-from unroll.machine_code import VECTORS, Code, Value, Variable
-from unroll.making_code import make
-from unroll.panels import panel
+from unroll import Corpus, Experiment, Scheme
+from unroll.engines import cpu_threads, devices
+from unroll.engines.cpu.builder import VECTORS, Code, Value, Variable
+from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.packing import panel
+from unroll.training.learner import Learner
 
 RECORDS = Path(__file__).parent.parent / "results" / "bench"
 SUMS, TURN = 12, 8  # of the peak: so many at once hide what each takes, and so many rounds a turn of its loop
@@ -162,7 +163,7 @@ def peak(gflop: float) -> Step:
     given, out = torch.full((2 * lanes,), 0.5), torch.empty(THREADS, SUMS * lanes)
     turns = round(gflop * 1e9 / THREADS / (2 * lanes * SUMS * TURN))
     code = make(spin, 32, "aan")
-    return lambda: parts.each(THREADS, lambda part: code(given.data_ptr(), out[part].data_ptr(), turns))
+    return lambda: cpu_threads.each(THREADS, lambda part: code(given.data_ptr(), out[part].data_ptr(), turns))
 
 
 def processor_seconds() -> tuple[float, float] | None:

@@ -21,7 +21,7 @@ GIGABYTE = 1_000_000_000
 
 def write_text(path: Path, size: int) -> None:
     """Generated text, repeated, with a character beyond ASCII in every stretch."""
-    from unroll.synthetic import Markov
+    from unroll.corpus.synthetic import Markov
 
     stretch = (Markov(symbols=20, order=2).text(4_000_000) + "ä €\n").encode()
     with open(path, "wb") as file:
@@ -53,7 +53,7 @@ class PrivateMemory:
 
 def encode(path: str) -> dict[str, float]:
     """Run in its own process: encode a file that the cache does not know."""
-    from unroll.corpus import Corpus
+    from unroll.corpus.corpus import Corpus
 
     with PrivateMemory() as memory:
         began = time.perf_counter()
@@ -74,9 +74,9 @@ def first_batch(path: str) -> dict[str, float]:
     """Run in its own process: from a corpus in the cache to the first batch, torch being imported."""
     import torch
 
-    from unroll.batches import Batches
-    from unroll.corpus import Corpus
-    from unroll.experiment import Experiment
+    from unroll.corpus.batches import Batches
+    from unroll.corpus.corpus import Corpus
+    from unroll.experiment.experiment import Experiment
 
     began = time.perf_counter()
     corpus = Corpus.open(path)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll.suffixes import longest_matches, occurrences, suffix_array
+from unroll.runs.suffixes import longest_matches, occurrences, suffix_array
 
 RECORD = Path(__file__).parent.parent / "results" / "bench" / "memorisation.json"
 TOKENS = 10_000_000
@@ -59,7 +59,7 @@ def measure(path: str) -> dict[str, float]:
 
 def texts(data: Path | None) -> dict[str, NDArray[np.integer[Any]]]:
     """What is sorted, by name."""
-    from unroll.corpus import Corpus
+    from unroll.corpus.corpus import Corpus
 
     stdlib = np.asarray(Corpus.open("stdlib", min_count=50).ids)
     # Where the library is smaller, it is taken again from the start: that only makes it harder.

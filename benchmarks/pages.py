@@ -12,11 +12,11 @@ from typing import Any
 
 import parity
 
-from unroll.benchmark import picture, power, record
-from unroll.benchmark.contestants import TITLES
-from unroll.benchmark.record import Record, Row
-from unroll.benchmark.table import fastest_precision
-from unroll.paper.page import fill
+from unroll.studies.benchmark import picture, power, record
+from unroll.studies.benchmark.contestants import TITLES
+from unroll.studies.benchmark.record import Record, Row
+from unroll.studies.benchmark.table import fastest_precision
+from unroll.studies.paper.page import fill
 
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"

@@ -54,7 +54,7 @@ CPU = Study(RESULTS / "cpu", 128, 2400, ("bfloat16",))
 def train(study: Study, data: Path, precision: str, corpora: tuple[str, ...], device: str) -> None:
     """Train the runs of these corpora and write what they measured."""
     from unroll import Corpus
-    from unroll.fleet import why_not
+    from unroll.training.fleet import why_not
 
     study.folder.mkdir(parents=True, exist_ok=True)
     left = list(product(corpora, SCHEMES, SEEDS))
@@ -89,9 +89,9 @@ def _train(study: Study, data: Path, precision: str, device: str, chosen: list[R
     import torch
 
     import unroll
-    from unroll import devices
-    from unroll.events import Evaluated
-    from unroll.run import RunFolder
+    from unroll.engines import devices
+    from unroll.runs.folder import RunFolder
+    from unroll.training.events import Evaluated
 
     texts = [unroll.Corpus.open(data / f"{corpus}.txt") for corpus, _, _ in chosen]
     experiments = [_experiment(study, precision, device, scheme, seed) for _, scheme, seed in chosen]
@@ -118,9 +118,9 @@ def _by(device: str) -> str:
         return device
     from llvmlite import binding
 
-    from unroll import matrix_unit
+    from unroll.engines.cpu import amx
 
-    return binding.get_host_cpu_name() + (", matrix unit" if matrix_unit.available() else "")
+    return binding.get_host_cpu_name() + (", matrix unit" if amx.available() else "")
 
 
 def curves(study: Study, precision: str) -> dict[Run, dict[int, float]]:

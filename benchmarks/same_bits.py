@@ -144,7 +144,13 @@ def measured(device: str) -> dict[str, Any]:
             samples[f"{name}: {controls}"] = hashlib.sha256(repr([d.text for d in drawn]).encode()).hexdigest()
             print(f"{place + 1:3} {name}", flush=True)
     where = torch.cuda.get_device_name() if device != "cpu" else platform.machine()
-    return {"unroll": unroll.__version__, "torch": torch.__version__, "where": where, "weights": weights, "samples": samples}
+    return {
+        "unroll": unroll.__version__,
+        "torch": torch.__version__,
+        "where": where,
+        "weights": weights,
+        "samples": samples,
+    }
 
 
 def main() -> int:

@@ -25,10 +25,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from unroll import Experiment, Scheme, devices, drawing, stepping
-from unroll.decoding import Decoding
-from unroll.generation import Stream, generate
-from unroll.model import Model
+from unroll import Experiment, Scheme
+from unroll.engines import devices, steppers
+from unroll.model.model import Model
+from unroll.sampling import device_loop
+from unroll.sampling.decoding import Decoding
+from unroll.sampling.host_loop import Stream, generate
 
 RECORDS = Path(__file__).parent.parent / "results" / "bench"
 V, K2, DENSE = 85, 100, 1024
@@ -175,9 +177,9 @@ def best_tenth(values: list[float]) -> float:
 
 def steps_at_a_time(of: Model, procedure: str, streams: int) -> int:
     """How many steps a GPU is asked for at once: a figure over any part of them would be one of none or of all."""
-    drawer = stepping.drawer(of, K2, procedure)
+    drawer = steppers.drawer(of, K2, procedure)
     drawer.begin(streams)
-    return min(drawing.MOST, drawing.TOKENS // streams, drawer.most_steps)
+    return min(device_loop.MOST, device_loop.TOKENS // streams, drawer.most_steps)
 
 
 def many_streams(hidden: int, procedure: str, device: str) -> dict[str, float]:

@@ -36,7 +36,7 @@ from pathlib import Path
 from traits import page, training
 from traits.plan import Settings
 
-from unroll.errors import Interrupted
+from unroll.base.errors import Interrupted
 
 ROOT = Path(__file__).parent.parent
 

@@ -45,7 +45,7 @@ def tiny_run(folder: Path, *options: object, batches: int = 12) -> Path:
     """A run on a few thousand tokens of the Markov source."""
     corpus = folder / "corpus.txt"
     if not corpus.exists():
-        from unroll.synthetic import Markov
+        from unroll.corpus.synthetic import Markov
 
         corpus.write_text(Markov().text(3000))
     run = folder / "run"

@@ -8,10 +8,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import unroll.cells
-import unroll.kernels
-from unroll import plugins
-from unroll.version import VERSION
+import unroll
+from unroll.base.version import VERSION
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "results" / "gpu" / "kernels.json"
@@ -31,20 +29,17 @@ def note_error(kernel: str, precision: str, what: str, error: float, bound: floa
 def source_hashes() -> dict[str, str]:
     """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share; and
     one each for the head, for sampling and for what surrounds a recorded step."""
-    cells, folder = sorted(Path(unroll.cells.__file__).parent.glob("*.py")), Path(unroll.kernels.__file__).parent
-    package, hashes = folder.parent, {}
-    gates = package / "hopper_gates.cu"
-    for name in plugins.names("unroll.kernels"):
-        if name in ("host", "compiled"):  # made for the CPU
-            continue
-        own = folder / f"{name.replace('-', '_')}.py"
-        code = own.with_suffix(".cu")
-        shared = [code, folder / "pointwise.cu", folder / "_cuda.py"] if code.exists() else cells
-        hashes[name] = _digest([own, *shared, *([gates] if name == "persistent" else [])])
-    head = [*package.glob("cuda_head.*"), *package.glob("cuda_dropout.*"), *package.glob("hopper_*.*")]
-    sampling = [*sorted((package / "stepping").glob("cuda*")), folder / "pointwise.cu", gates]
-    step = [package / name for name in ("batches.cu", "beside.py", "recording.py", "optimisers/_fused.py")]
-    step.append(package / "optimisers" / "update.cu")
+    package = Path(unroll.__file__).parent
+    cells, cuda = sorted((package / "model" / "cells").glob("*.py")), package / "engines" / "cuda"
+    hashes, gates, pointwise = {}, cuda / "hopper_gates.cu", cuda / "pointwise.cu"
+    for folder in (package / "engines" / "torch" / "kernels", cuda / "kernels"):
+        for own in sorted(folder.glob("[a-z]*.py")):
+            code = own.with_suffix(".cu")
+            shared = [code, pointwise, cuda / "cells.py"] if code.exists() else cells
+            hashes[own.stem] = _digest([own, *shared, *([gates] if own.stem == "persistent" else [])])
+    head = [*cuda.glob("head.*"), *cuda.glob("dropout_masks.*"), *cuda.glob("hopper_*.*")]
+    sampling = [*sorted((cuda / "steppers").glob("[a-z]*")), pointwise, gates]
+    step = [cuda / name for name in ("batches.cu", "side_stream.py", "replay.py", "update.py", "update.cu")]
     return hashes | {"head": _digest(sorted(head)), "sampling": _digest(sampling), "step": _digest(step)}
 
 

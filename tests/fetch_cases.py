@@ -13,10 +13,10 @@ import pytest
 from file_server import FileServer
 from raw_server import RawServer
 
-from unroll import fetching
-from unroll.datasets import git_blob
-from unroll.errors import CorpusError
-from unroll.fetching import Installed, PaperFile, fetch
+from unroll.base.errors import CorpusError
+from unroll.corpus.datasets import git_blob
+from unroll.corpus.fetching import fetching
+from unroll.corpus.fetching.fetching import Installed, PaperFile, fetch
 
 CONTENT = random.Random(0).randbytes(200_000)
 OTHER = random.Random(1).randbytes(200_000)

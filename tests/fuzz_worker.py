@@ -13,9 +13,9 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from unroll.corpus import Corpus
-from unroll.errors import CorpusError
-from unroll.midi import read_notes
+from unroll.base.errors import CorpusError
+from unroll.corpus.corpus import Corpus
+from unroll.corpus.music.reading import read_notes
 
 
 def peak() -> float:

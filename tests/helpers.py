@@ -11,12 +11,15 @@ import pytest
 import torch
 from hypothesis import settings
 
-from unroll import Corpus, Experiment, Scheme, cells, devices, kernels, plugins
-from unroll.decoding import Decoding
-from unroll.initialisation import parameter_shapes
-from unroll.learner import Learner
-from unroll.model import Model
-from unroll.streams import Stream
+from unroll import Corpus, Experiment, Scheme
+from unroll.base import plugins
+from unroll.engines import devices, kernels
+from unroll.model import cells
+from unroll.model.initial_values import parameter_shapes
+from unroll.model.model import Model
+from unroll.sampling.decoding import Decoding
+from unroll.sampling.streams import Stream
+from unroll.training.learner import Learner
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)
@@ -31,7 +34,7 @@ def _variants(cell: str) -> list[tuple[str, str]]:
     return [(cell, peepholes) for peepholes in (("paper", "lasagne", "off") if with_peepholes else ("off",))]
 
 
-CELL_VARIANTS = [variant for cell in plugins.names("unroll.cells") for variant in _variants(cell)]
+CELL_VARIANTS = [variant for cell in plugins.names("cells") for variant in _variants(cell)]
 every_cell = pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
 
 
@@ -54,7 +57,7 @@ def on_the_cpu(kernel: str, cell: str, peepholes: str) -> bool:
 
 def every_plugin(family: str) -> pytest.MarkDecorator:
     """Over every file of a plug-in folder: a new file is tested with no edit."""
-    return pytest.mark.parametrize("name", plugins.names(f"unroll.{family}"))
+    return pytest.mark.parametrize("name", plugins.names(family))
 
 
 def tiny(**changes: Any) -> Experiment:
@@ -126,7 +129,7 @@ def check_identical(got: Mapping[str, torch.Tensor], expected: Mapping[str, torc
 # Every kernel with every cell that it knows, on the CPU.
 KNOWN = [
     (kernel, *variant)
-    for kernel in plugins.names("unroll.kernels")
+    for kernel in plugins.names("kernels")
     for variant in CELL_VARIANTS
     if on_the_cpu(kernel, *variant)
 ]

@@ -14,8 +14,10 @@ import itertools
 import torch
 from evidence import note_error
 
-from unroll import cells, kernels, plugins, precisions
-from unroll.kernels import Layer, Network, States
+from unroll.base import plugins
+from unroll.engines import kernels, precisions
+from unroll.engines.kernels import Layer, Network, States
+from unroll.model import cells
 
 UNIT = {"float64": 1e-13, "float32": 16 * 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-9}
 UNCLIPPED = 1e9
@@ -90,7 +92,7 @@ def able(net: Network) -> list[tuple[str, str]]:
     """The kernels and precisions that run this here; the reference is what they are held to."""
     return [
         (kernel, precision)
-        for kernel, precision in itertools.product(plugins.names("unroll.kernels"), UNIT)
+        for kernel, precision in itertools.product(plugins.names("kernels"), UNIT)
         if kernel != "reference" and _runs(kernel, net._replace(precision=precision))
     ]
 

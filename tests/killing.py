@@ -24,12 +24,15 @@ from unittest.mock import patch
 
 import torch
 
-from unroll import Corpus, Experiment, Scheme, bookkeeping, durable, tape
-from unroll.bookkeeping import Bookkeeping
-from unroll.errors import UnrollError
-from unroll.events import Ended, Evaluated, Event, Warned
-from unroll.learner import Learner
-from unroll.training import train_fleet
+from unroll import Corpus, Experiment, Scheme
+from unroll.base import atomic_files
+from unroll.base.errors import UnrollError
+from unroll.engines.cpu import replay
+from unroll.training import bookkeeping
+from unroll.training.bookkeeping import Bookkeeping
+from unroll.training.events import Ended, Evaluated, Event, Warned
+from unroll.training.learner import Learner
+from unroll.training.loop import train_fleet
 
 BATCHES, SAVE_EVERY = 40, 3
 PATIENCE = 60  # seconds without a word from a process
@@ -116,7 +119,7 @@ def follow(procedure: str, folder: str | Path, resume: bool = False, **changes: 
     places = outs(folder, procedure)
     for event in train_fleet(experiments, corpora(procedure), places, resume, save_every=SAVE_EVERY):
         if isinstance(event, Evaluated) and event.metrics["batch"] == experiments[event.run].batches:
-            durable.write(snapshot(places[event.run]), durable.seal(event.learner.snapshot(event.run), {}))
+            atomic_files.write(snapshot(places[event.run]), atomic_files.seal(event.learner.snapshot(event.run), {}))
         yield event
 
 
@@ -148,7 +151,7 @@ def result(out: Path) -> dict[str, Any]:
     """All that must not depend on kills: weights, optimiser and states as bytes, metrics and status but for clocks."""
     tensors = {}
     for path in (out / "weights.safetensors", snapshot(out)):
-        for name, tensor in durable.unseal(path)[0].items():
+        for name, tensor in atomic_files.unseal(path)[0].items():
             tensors[f"{path.name} {name}"] = (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes())
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     status = json.loads((out / "status.json").read_text())
@@ -294,7 +297,7 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
     def judged(learner: Learner, *arguments: Any) -> Any:
         alive = judge(learner, *arguments)
         if learner._compiled:
-            tape.done(lambda: at("step", learner.count))  # in every step, but not while it is recorded
+            replay.done(lambda: at("step", learner.count))  # in every step, but not while it is recorded
         else:
             at("step", learner.count)
         return alive

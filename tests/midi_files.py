@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from unroll.midi import read_notes
+from unroll.corpus.music.reading import read_notes
 
 Event = tuple[int, bytes]  # delta time, message
 END: Event = (0, b"\xff\x2f\0")

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from unroll.paper.figures import ARCHITECTURES, FIGURES, TABLE, Series
-from unroll.paper.records import CARRIED, Curve, Record, Time, significant, write
+from unroll.studies.paper.figures import ARCHITECTURES, FIGURES, TABLE, Series
+from unroll.studies.paper.records import CARRIED, Curve, Record, Time, significant, write
 
 BATCHES = sorted({round(12800 ** (i / 39)) for i in range(40)})
 FLOORS = {"english": 3.4, "finnish": 3.6, "linux": 3.3, "music": 8.0}

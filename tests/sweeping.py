@@ -16,12 +16,13 @@ from typing import Any
 import killing
 import torch
 
-from unroll import Corpus, Experiment, durable, grid
-from unroll.errors import UnrollError
-from unroll.launchers import Begun, Report
-from unroll.library import Library
-from unroll.sweep import describe, sweep
-from unroll.sweep_folder import SweepFolder
+from unroll import Corpus, Experiment, grid
+from unroll.base import atomic_files
+from unroll.base.errors import UnrollError
+from unroll.corpus.open_corpora import Library
+from unroll.sweep.folder import SweepFolder
+from unroll.sweep.launchers import Begun, Report
+from unroll.sweep.sweep import describe, sweep
 
 MOST, SAVE_EVERY = 5, 3
 
@@ -65,7 +66,7 @@ def result(folder: str | Path) -> dict[str, Any]:
     for run in sorted(Path(folder, "runs").iterdir()):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         status = json.loads((run / "status.json").read_text())
-        tensors, _ = durable.unseal(run / "weights.safetensors")
+        tensors, _ = atomic_files.unseal(run / "weights.safetensors")
         found[run.name] = {
             "files": sorted(p.name for p in run.iterdir()),
             "toml": (run / "run.toml").read_bytes(),

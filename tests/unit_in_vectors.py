@@ -8,18 +8,18 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from unroll import matrix_unit, narrow
-from unroll.machine_code import Code, Value
-from unroll.matrix_unit import EDGE, TILE
+from unroll.engines.cpu import amx, bf16
+from unroll.engines.cpu.amx import EDGE, TILE
+from unroll.engines.cpu.builder import Code, Value
 
 tiles = torch.zeros(8, EDGE, EDGE)
 
 
 def play(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on there is such a unit. Code that was made before must be made anew."""
-    monkeypatch.setattr(matrix_unit, "available", lambda: True)
-    monkeypatch.setattr(matrix_unit, "configured", _configured)
-    monkeypatch.setattr(matrix_unit, "_do", _do)
+    monkeypatch.setattr(amx, "available", lambda: True)
+    monkeypatch.setattr(amx, "configured", _configured)
+    monkeypatch.setattr(amx, "_do", _do)
 
 
 @contextmanager
@@ -45,4 +45,4 @@ def _do(code: Code, name: str, *numbers: int, at: Value | None = None, apart: Va
             assert name == "tdpbf16ps"
             with code.loop(EDGE) as k:
                 word = code.load_spread(code.at(factors[0], row * EDGE + k))
-                code.store(narrow.dot(code, word, code.load(code.at(factors[1], k * EDGE)), code.load(mine)), mine)
+                code.store(bf16.dot(code, word, code.load(code.at(factors[1], k * EDGE)), code.load(mine)), mine)

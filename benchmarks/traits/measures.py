@@ -21,10 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unroll import evaluation, precisions, randomness, samplers
-from unroll.kernels import States
-from unroll.model import Model
-from unroll.synthetic import Copy
+from unroll.base import randomness
+from unroll.corpus.synthetic import Copy
+from unroll.engines import precisions
+from unroll.engines.kernels import States
+from unroll.model import conditioning
+from unroll.model.model import Model
+from unroll.runs import perplexities
 
 STEPS = 100  # time steps of one call of the kernel
 Floats = NDArray[np.float64]
@@ -167,8 +170,8 @@ def share_copied(nats: Any, symbols: int) -> Any:
 def _rows(model: Model, steps: int = STEPS) -> int:
     """How many rows are read side by side, so that their h over time has room."""
     M, H, steps = len(model.experiments), model.experiments[0].hidden, min(steps, STEPS)
-    fitting = samplers.room(model.device) // (M * steps * H * model.dtype.itemsize)
-    return max(samplers.TILE, fitting // samplers.TILE * samplers.TILE)
+    fitting = conditioning.room(model.device) // (M * steps * H * model.dtype.itemsize)
+    return max(conditioning.TILE, fitting // conditioning.TILE * conditioning.TILE)
 
 
 def _read(model: Model, ids_MTB: Tensor, state: States) -> tuple[Tensor, States]:
@@ -184,7 +187,7 @@ def _nll(model: Model, h_MTBH: Tensor, targets_MTB: Tensor) -> Tensor:
 
 def _parts(model: Model, h_MTBH: Tensor, targets_MTB: Tensor) -> Iterator[Tensor]:
     at = 0
-    for logits_MnBV in evaluation.logits(model, h_MTBH):
+    for logits_MnBV in perplexities.logits(model, h_MTBH):
         n = logits_MnBV.shape[1]
-        yield evaluation.nll(logits_MnBV, targets_MTB[:, at : at + n])
+        yield perplexities.nll(logits_MnBV, targets_MTB[:, at : at + n])
         at += n

@@ -22,8 +22,8 @@ from traits.records import (
     share_by_quarter,
     windowed_nats,
 )
-from unroll import durable
-from unroll.paper.page import fill
+from unroll.base import atomic_files
+from unroll.studies.paper.page import fill
 
 ABSENT = "There are no records yet: `python benchmarks/scheme_traits.py train --data FOLDER` writes them."
 EARLY = (10, 20, 50, 100, 200)  # batches, or the last evaluation before
@@ -38,7 +38,7 @@ def judge(results: Path, docs: Path) -> str:
         picture.save(records, docs / picture.NAME)
     contents = blocks(records)
     page = docs / "schemes.md"
-    durable.write(page, fill(page.read_text("utf-8"), contents).encode())
+    atomic_files.write(page, fill(page.read_text("utf-8"), contents).encode())
     return "\n\n".join(contents.values())
 
 

@@ -18,8 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from traits.measures import share_copied
 from traits.plan import OF_SCHEMES
 from traits.records import SCHEMES, Records, Run
-from unroll import canvas
-from unroll.paper.pictures import BLUE, GREEN, INK, ORANGE, SCHEME_COLOURS, VERMILION, WIDTH, plain
+from unroll.base import picture_files
+from unroll.studies.paper.pictures import BLUE, GREEN, INK, ORANGE, SCHEME_COLOURS, VERMILION, WIDTH, plain
 
 NAME = "schemes-traits.png"
 PANEL = 2.35  # inches
@@ -53,7 +53,7 @@ def save(records: Records, path: Path) -> None:
         figure.subplots_adjust(0.085, 0.42 / height, 0.99, 1 - 0.25 / height, wspace=0.2, hspace=0.5)
         return figure
 
-    canvas.save(drawn, path, metadata={"Software": None})
+    picture_files.save(drawn, path, metadata={"Software": None})
 
 
 def _position(axes: Any, records: Records, corpus: str) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from unroll import Corpus, Experiment, Scheme, devices
-from unroll.synthetic import Copy
+from unroll import Corpus, Experiment, Scheme
+from unroll.corpus.synthetic import Copy
+from unroll.engines import devices
 
 # A window that starts from zeros is one whose carried state was reset just before.
 TRAININGS = {

@@ -15,10 +15,14 @@ import torch
 
 from traits import measures
 from traits.plan import COPY, ROW, SYMBOLS, Job, Settings, copy_source, corpora, jobs
-from unroll import Corpus, Experiment, devices, durable, fleet, measuring, train_fleet
-from unroll.events import Ended, Evaluated
-from unroll.model import Model
-from unroll.run import RunFolder
+from unroll import Corpus, Experiment, train_fleet
+from unroll.base import atomic_files
+from unroll.engines import devices
+from unroll.model.model import Model
+from unroll.runs.folder import RunFolder
+from unroll.sweep import measuring
+from unroll.training import fleet
+from unroll.training.events import Ended, Evaluated
 
 # While a model learns, answers are asked for from this batch on, in one part of so many of that text.
 LEARNING_FROM, LEARNING_SHARE = 100, 4
@@ -105,11 +109,13 @@ class Part:
             if self.copies and asked >= min(LEARNING_FROM, self.settings.batches):
                 for folder, line in zip(folders, self._copied(event.learner.model, briefly=True), strict=True):
                     # Beside the run, so that it is not lost where the training is killed.
-                    durable.append(folder.path / LEARNING, json.dumps(durable.finite({"batch": asked} | line)))
+                    atomic_files.append(
+                        folder.path / LEARNING, json.dumps(atomic_files.finite({"batch": asked} | line))
+                    )
 
     def _model(self, folders: Sequence[RunFolder]) -> Model:
         """The trained runs, stacked as the fleet that they were."""
-        values = [durable.unseal(folder.path / "weights.safetensors")[0] for folder in folders]
+        values = [atomic_files.unseal(folder.path / "weights.safetensors")[0] for folder in folders]
         where = devices.find(self.experiments[0].device)
         sizes = [text.unique for text in self.texts]
         return Model.stacked(self.experiments, sizes, values, where, self.experiments[0].kernel)
@@ -228,6 +234,6 @@ def _rounded(values: torch.Tensor) -> list[float]:
 
 def _write(path: Path, record: Line) -> None:
     """One line a run; the file is whole or absent."""
-    runs = ",\n".join(json.dumps(durable.finite(run)) for run in record["runs"])
+    runs = ",\n".join(json.dumps(atomic_files.finite(run)) for run in record["runs"])
     head = json.dumps({name: value for name, value in record.items() if name != "runs"})
-    durable.write(path, f'{head[:-1]}, "runs": [\n{runs}\n]}}\n'.encode())
+    atomic_files.write(path, f'{head[:-1]}, "runs": [\n{runs}\n]}}\n'.encode())

@@ -9,53 +9,53 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from unroll.version import VERSION as __version__
+from unroll.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from unroll.corpus import Corpus
-    from unroll.decoding import Decoding
-    from unroll.drift import Drift, perplexity_since_reset
-    from unroll.errors import UnrollError
-    from unroll.evaluation import Perplexity
-    from unroll.experiment import PRESETS, Experiment
-    from unroll.grids import grid
-    from unroll.memorisation import Memorised, memorised
-    from unroll.sampling import Request, Sample, Token, sample, sample_all, stream
-    from unroll.scheme import SCHEMES, Scheme
-    from unroll.scoring import Scored, score, surprisals
-    from unroll.sweep import train_all
-    from unroll.trained import Run, load, perplexity
-    from unroll.training import train, train_fleet
+    from unroll.base.errors import UnrollError
+    from unroll.corpus.corpus import Corpus
+    from unroll.experiment.experiment import PRESETS, Experiment
+    from unroll.experiment.grids import grid
+    from unroll.experiment.scheme import SCHEMES, Scheme
+    from unroll.runs.drift import Drift, perplexity_since_reset
+    from unroll.runs.loaded import Run, load, perplexity
+    from unroll.runs.memorisation import Memorised, memorised
+    from unroll.runs.perplexities import Perplexity
+    from unroll.runs.scoring import Scored, score, surprisals
+    from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
+    from unroll.sampling.decoding import Decoding
+    from unroll.sweep.sweep import train_all
+    from unroll.training.loop import train, train_fleet
 
 _HOMES = {
-    "Scheme": "scheme",
-    "SCHEMES": "scheme",
-    "Experiment": "experiment",
-    "PRESETS": "experiment",
-    "grid": "grids",
-    "Corpus": "corpus",
-    "train": "training",
-    "train_fleet": "training",
-    "train_all": "sweep",
-    "Run": "trained",
-    "load": "trained",
-    "Perplexity": "evaluation",
-    "perplexity": "trained",
-    "Drift": "drift",
-    "perplexity_since_reset": "drift",
-    "Decoding": "decoding",
-    "Request": "sampling",
-    "Sample": "sampling",
-    "Token": "sampling",
-    "sample": "sampling",
-    "sample_all": "sampling",
-    "stream": "sampling",
-    "Memorised": "memorisation",
-    "memorised": "memorisation",
-    "score": "scoring",
-    "surprisals": "scoring",
-    "Scored": "scoring",
-    "UnrollError": "errors",
+    "Scheme": "experiment.scheme",
+    "SCHEMES": "experiment.scheme",
+    "Experiment": "experiment.experiment",
+    "PRESETS": "experiment.experiment",
+    "grid": "experiment.grids",
+    "Corpus": "corpus.corpus",
+    "train": "training.loop",
+    "train_fleet": "training.loop",
+    "train_all": "sweep.sweep",
+    "Run": "runs.loaded",
+    "load": "runs.loaded",
+    "Perplexity": "runs.perplexities",
+    "perplexity": "runs.loaded",
+    "Drift": "runs.drift",
+    "perplexity_since_reset": "runs.drift",
+    "Decoding": "sampling.decoding",
+    "Request": "sampling.api",
+    "Sample": "sampling.api",
+    "Token": "sampling.api",
+    "sample": "sampling.api",
+    "sample_all": "sampling.api",
+    "stream": "sampling.api",
+    "Memorised": "runs.memorisation",
+    "memorised": "runs.memorisation",
+    "score": "runs.scoring",
+    "surprisals": "runs.scoring",
+    "Scored": "runs.scoring",
+    "UnrollError": "base.errors",
 }
 
 __all__ = [

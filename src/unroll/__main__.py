@@ -9,8 +9,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from unroll.limits import MEMORY, shortage
-from unroll.printable import one_line, printable
+from unroll.base.limits import MEMORY, shortage
+from unroll.base.printable import one_line, printable
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from helpers import check_close, every_cell, every_kernel, random_ids, random_model, random_tensor, tiny
 
-from unroll import cells, kernels
+from unroll.engines import kernels
+from unroll.model import cells
 
 M, B, H = 2, 3, 5
 INACTIVE = 1e9

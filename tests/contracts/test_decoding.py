@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from unroll import plugins, randomness
-from unroll.decoding import Decoding, draw
-from unroll.errors import ConfigurationError
+from unroll.base import plugins, randomness
+from unroll.base.errors import ConfigurationError
+from unroll.sampling.decoding import Decoding, draw
 
 JUST_BELOW_1 = 1 - 2.0**-53
 logits = hnp.arrays(
@@ -99,7 +99,7 @@ def test_the_likeliest_token_is_never_ruled_out(logits_BV: torch.Tensor) -> None
 @every_plugin("decoding")
 def test_a_control_keeps_the_order_of_what_it_leaves(name: str) -> None:
     before = random_tensor(4, 9, seed=0)
-    after = plugins.load("unroll.decoding", name).apply(before.clone(), 1)
+    after = plugins.load("decoding", name).apply(before.clone(), 1)
     assert after.shape == before.shape
     assert not after.isnan().any()
     left = after > -torch.inf

@@ -11,8 +11,11 @@ import pytest
 import torch
 from helpers import CELL_VARIANTS, CPU, KNOWN, check_close, random_ids, random_tensor, torch_threads
 
-from unroll import cell_code, cells, kernels, plugins
-from unroll.kernels import Layer, Network, States
+from unroll.base import plugins
+from unroll.engines import kernels
+from unroll.engines.cpu import cells as cpu_cells
+from unroll.engines.kernels import Layer, Network, States
+from unroll.model import cells
 
 TOLERANCE = 1e-10
 B, H, V = 3, 5, 7
@@ -177,15 +180,15 @@ def test_a_cells_machine_code_is_found_by_its_file_and_a_cell_from_elsewhere_has
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = {
-        "unroll.cells.gru": "gru",
-        "unroll.cells.two_words": "two-words",
-        "unroll.cells.three": None,
+        "unroll.model.cells.gru": "gru",
+        "unroll.model.cells.two_words": "two-words",
+        "unroll.model.cells.three": None,
         "own.gru": None,
     }
     monkeypatch.setattr(plugins, "names", lambda package: ("gru", "two-words"))
     monkeypatch.setattr(plugins, "load", lambda package, name: SimpleNamespace(Step=SimpleNamespace(of=lambda c: name)))
     for module, expected in made.items():
-        assert cell_code.of(type("Cell", (), {"__module__": module})()) == expected
+        assert cpu_cells.of(type("Cell", (), {"__module__": module})()) == expected
 
 
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:

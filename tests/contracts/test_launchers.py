@@ -9,11 +9,12 @@ import sweeping
 from helpers import every_plugin
 from sweeping import small
 
-from unroll import Corpus, launchers
-from unroll.errors import ConfigurationError
-from unroll.experiment import Experiment
-from unroll.launchers import Begun, Failed, Job, Report, RunEnded, Scored
-from unroll.library import Library
+from unroll import Corpus
+from unroll.base.errors import ConfigurationError
+from unroll.corpus.open_corpora import Library
+from unroll.experiment.experiment import Experiment
+from unroll.sweep import launchers
+from unroll.sweep.launchers import Begun, Failed, Job, Report, RunEnded, Scored
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ from helpers import CPU, check_identical, every_plugin, tiny, tiny_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll import Scheme, plugins
-from unroll.learner import Learner
-from unroll.scheme import parse_training
+from unroll import Scheme
+from unroll.base import plugins
+from unroll.experiment.scheme import parse_training
+from unroll.training.learner import Learner
 
 K2 = 5
-NAMES = plugins.names("unroll.loss_weights")
+NAMES = plugins.names("loss_weights")
 
 
 @st.composite
@@ -27,7 +28,7 @@ def windows(draw: st.DrawFn) -> tuple[int, int]:
 @given(st.sampled_from(NAMES), windows())
 def test_weights_are_finite_non_negative_and_one_a_scored_position(name: str, window: tuple[int, int]) -> None:
     k2, k3 = window
-    weighting = plugins.load("unroll.loss_weights", name)
+    weighting = plugins.load("loss_weights", name)
     assert 1 <= weighting.scored(k2) <= k2
     weights = weighting.weights(k2, k3)
     assert len(weights) == k3

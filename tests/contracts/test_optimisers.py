@@ -9,9 +9,9 @@ import pytest
 import torch
 from helpers import CPU, check_close, check_identical, every_plugin, random_tensor, snapshot, tiny, tiny_corpus
 
-from unroll import optimisers
-from unroll.learner import Learner
-from unroll.optimisers._compiled import Compiled
+from unroll.engines.cpu.update import Compiled
+from unroll.model import optimisers
+from unroll.training.learner import Learner
 
 M, SHAPE, STEPS = 3, (4, 5), 7
 RATES = np.array([0.001, 0.01, 0.1])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from helpers import CPU, every_plugin, random_tensor, tiny, tiny_corpus
 
-from unroll import plugins
-from unroll.learner import Learner
+from unroll.base import plugins
+from unroll.training.learner import Learner
 
 
 def origin_learner(name: str, **more: object) -> Learner:
@@ -32,7 +32,7 @@ def nll(learner: Learner, carried: float, reset: bool) -> torch.Tensor:
 
 @every_plugin("state_origins")
 def test_an_origin_says_in_two_words_what_it_does(name: str) -> None:
-    origin = plugins.load("unroll.state_origins", name)
+    origin = plugins.load("state_origins", name)
     assert type(origin.LEARNS) is bool
     assert type(origin.CARRIES) is bool
     assert not (origin.LEARNS and origin.CARRIES)
@@ -63,7 +63,7 @@ def test_first_states_receive_a_gradient_only_where_they_are_learned(name: str) 
 
 
 @every_plugin("state_origins")
-@pytest.mark.parametrize("optimiser", plugins.names("unroll.optimisers"))
+@pytest.mark.parametrize("optimiser", plugins.names("optimisers"))
 def test_a_run_that_learns_no_first_state_stores_zeros(name: str, optimiser: str) -> None:
     learner = Learner([tiny(state=name, optimiser=optimiser)], [tiny_corpus()], CPU, "stacked")
     for _ in range(4):

@@ -8,11 +8,11 @@ from helpers import every_plugin
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from unroll import plugins
-from unroll.errors import CorpusError, RunError, SymbolError
-from unroll.tokens import UNKNOWN, Vocabulary, guess_kind, load, reads_bytes, smallest_type
+from unroll.base import plugins
+from unroll.base.errors import CorpusError, RunError, SymbolError
+from unroll.corpus.tokens import UNKNOWN, Vocabulary, guess_kind, load, reads_bytes, smallest_type
 
-KINDS = plugins.names("unroll.tokens")
+KINDS = plugins.names("tokens")
 LOSSLESS = ("bytes", "chars", "words")  # the others give white space back in one form
 # What a kind can read, where that is not any text.
 READABLE = {

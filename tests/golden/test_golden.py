@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from unroll import SCHEMES, Corpus, Experiment, Scheme
-from unroll.learner import Learner
+from unroll.training.learner import Learner
 
 RECORD = Path(__file__).parent / "losses.json"
 SMALL = {"hidden": 16, "dense": 24, "rows": 8, "precision": "float64", "test_tokens": 200}

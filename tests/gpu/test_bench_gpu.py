@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from unroll.benchmark import capture, peers
-from unroll.benchmark.contestants import PEERS, Entry, Workshop
-from unroll.benchmark.measure import Care, run_group
-from unroll.benchmark.shapes import Shape, random_corpus
+from unroll.studies.benchmark import capture, peers
+from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
+from unroll.studies.benchmark.measure import Care, run_group
+from unroll.studies.benchmark.shapes import Shape, random_corpus
 
 CUDA = torch.device("cuda")
 STEPS = 8

@@ -13,11 +13,13 @@ import pytest
 import torch
 
 import unroll
-from unroll import SCHEMES, Corpus, Experiment, Scheme, beside, synthetic, train_fleet
-from unroll.batches import Batches
-from unroll.errors import ConfigurationError
-from unroll.learner import Learner
-from unroll.run import RunFolder
+from unroll import SCHEMES, Corpus, Experiment, Scheme, train_fleet
+from unroll.base.errors import ConfigurationError
+from unroll.corpus import synthetic
+from unroll.corpus.batches import Batches
+from unroll.engines.cuda import side_stream
+from unroll.runs.folder import RunFolder
+from unroll.training.learner import Learner
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 KERNELS = [("stacked", "float64"), ("stacked", "float32"), ("fused", "float32")]
@@ -98,7 +100,7 @@ def test_a_step_that_branches_gives_the_bits_of_one_that_does_not(
         return [learner.model.values(m) for m in range(runs)]
 
     branched = trained()
-    monkeypatch.setattr(beside, "allowed", nullcontext)
+    monkeypatch.setattr(side_stream, "allowed", nullcontext)
     for found, expected in zip(branched, trained(), strict=True):
         for name, value in expected.items():
             assert torch.equal(found[name], value), name
@@ -166,7 +168,7 @@ def test_a_run_interrupted_on_cuda_ends_bit_identical(tmp_path: Path, precision:
         pass
     assert RunFolder(tmp_path / "cut").status["state"] == "finished"
     whole, cut = ((tmp_path / name / "weights.safetensors") for name in ("whole", "cut"))
-    from unroll.durable import unseal
+    from unroll.base.atomic_files import unseal
 
     for name, value in unseal(whole)[0].items():
         assert torch.equal(value, unseal(cut)[0][name]), name
@@ -225,7 +227,7 @@ def test_bfloat16_learns_what_float32_learns(scheme: int) -> None:
 
 
 def test_a_fleet_is_evaluated_on_cuda_as_the_runs_alone_on_the_cpu() -> None:
-    from unroll.evaluation import token_nll
+    from unroll.runs.perplexities import token_nll
 
     runs = [experiment(hidden=128, rows=64, precision="float32", layers=2, seed=seed) for seed in range(3)]
     ids = [torch.from_numpy(text(700 + 50 * m, seed=m).ids.astype("int64")) for m in range(3)]

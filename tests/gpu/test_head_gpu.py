@@ -13,7 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unroll import cuda_dropout, cuda_head, head, hopper_head, randomness
+from unroll.base import randomness
+from unroll.engines.cuda import dropout_masks, hopper_head
+from unroll.engines.cuda import head as cuda_head
+from unroll.engines.torch import head
 
 CUDA = torch.device("cuda")
 BOUND = {"bfloat16": 6 * 2.0**-9, "float32": 1e-5}
@@ -28,7 +31,7 @@ class Shape(NamedTuple):
     V: int
 
 
-HOPPER = [  # what goes the way of hopper_head.py
+HOPPER = [  # what goes the way of engines/cuda/hopper_head.py
     Shape(2, 6400, 128, 1024, 85),  # three warpgroups a block, and rows beyond the last
     Shape(3, 6400, 128, 1024, 96),
     Shape(3, 5000, 128, 1024, 128),  # two
@@ -72,15 +75,15 @@ def upstream(shape: Shape) -> Tensor:
     return torch.randn(shape.M, shape.N, generator=draw).to(CUDA) / shape.N
 
 
-def dropout(shape: Shape, drops: bool) -> cuda_dropout.Dropout:
+def dropout(shape: Shape, drops: bool) -> dropout_masks.Dropout:
     """Runs of different rates, one of which is 0."""
     rates = [(0.0, 0.5, 0.75)[m % 3] if drops else 0.0 for m in range(shape.M)]
     keys = torch.tensor([[m + 1, 5] for m in range(shape.M)], dtype=torch.int32, device=CUDA)
-    return cuda_dropout.Dropout(torch.tensor(rates, device=CUDA), keys, torch.tensor(BATCH, device=CUDA), drops)
+    return dropout_masks.Dropout(torch.tensor(rates, device=CUDA), keys, torch.tensor(BATCH, device=CUDA), drops)
 
 
-def mask(own: cuda_dropout.Dropout, purpose: str, x: Tensor) -> Tensor:
-    """What `randomness.py` lets through of x."""
+def mask(own: dropout_masks.Dropout, purpose: str, x: Tensor) -> Tensor:
+    """What `base/randomness.py` lets through of x."""
     masks = []
     for rate, (low, high) in zip(own.rates_M.tolist(), own.keys_M2.tolist(), strict=True):
         words = randomness.words(low + (high << 32), purpose, BATCH, x[0].numel())
@@ -89,7 +92,7 @@ def mask(own: cuda_dropout.Dropout, purpose: str, x: Tensor) -> Tensor:
     return torch.stack(masks).to(CUDA)
 
 
-def truth(values: dict[str, Tensor], ids: Tensor, own: cuda_dropout.Dropout) -> Tensor:
+def truth(values: dict[str, Tensor], ids: Tensor, own: dropout_masks.Dropout) -> Tensor:
     h, x_W, x_b, out_W, out_b = values.values()
     if own.any:
         h = h * mask(own, "dropout.dense", h)

@@ -11,7 +11,8 @@ import torch
 from helpers import CELL_VARIANTS
 from kernel_cases import UNCLIPPED, able, biting, check, inputs, outcome
 
-from unroll import cells, kernels
+from unroll.engines import kernels
+from unroll.model import cells
 
 CUDA = torch.device("cuda")
 network = partial(kernel_cases.network, device=CUDA)

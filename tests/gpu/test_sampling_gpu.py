@@ -10,14 +10,15 @@ import pytest
 import torch
 from helpers import every_cell, random_model, tiny, unlike_streams
 
-from unroll import stepping
-from unroll.beams import beam_search
-from unroll.choosing import Uniforms, choose
-from unroll.decoding import Decoding
-from unroll.errors import RunError
-from unroll.generation import Stream, generate
-from unroll.model import Model
-from unroll.stepping import cuda, plain
+from unroll.base.errors import RunError
+from unroll.engines import steppers
+from unroll.engines.cuda.steppers import device_steps
+from unroll.engines.torch import one_by_one
+from unroll.model.model import Model
+from unroll.sampling.beams import beam_search
+from unroll.sampling.decoding import Decoding
+from unroll.sampling.host_loop import Stream, generate
+from unroll.sampling.pick_token import Uniforms, choose
 
 CUDA = torch.device("cuda")
 K2, V = 6, 11
@@ -72,7 +73,7 @@ def softmax(logits_BV: np.ndarray) -> np.ndarray:
     return torch.softmax(torch.from_numpy(logits_BV.astype(np.float64)), -1).numpy()
 
 
-def check_alike(fast: stepping.Stepper, truth: stepping.Stepper) -> None:
+def check_alike(fast: steppers.Stepper, truth: steppers.Stepper) -> None:
     assert np.abs(softmax(fast.logits()) - softmax(truth.logits())).max() < BOUND
 
 
@@ -83,10 +84,10 @@ def test_steps_give_the_samplers_probabilities(procedure: str, layers: int, cell
     on_gpu, truth_model = models(cell, peepholes, layers)
     for rows in (1, 3, 11, 21):
         fast, truth = (
-            stepping.prepare(on_gpu, K2, procedure, rows),
-            stepping.prepare(truth_model, K2, procedure, rows),
+            steppers.prepare(on_gpu, K2, procedure, rows),
+            steppers.prepare(truth_model, K2, procedure, rows),
         )
-        assert type(fast) is (cuda.Again if procedure == "windowed-naive" else cuda.Steps)
+        assert type(fast) is (device_steps.Again if procedure == "windowed-naive" else device_steps.Steps)
         fast.begin(rows)
         truth.begin(rows)
         for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2 + 1, rows)):
@@ -98,7 +99,7 @@ def test_steps_give_the_samplers_probabilities(procedure: str, layers: int, cell
 @pytest.mark.parametrize("procedure", [*PROCEDURES, "windowed-naive"])
 @pytest.mark.parametrize("taken", [[2, 0], [0, 0, 0, 1], [2, 1, 0]], ids=str)
 def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: list[int]) -> None:
-    both = [stepping.prepare(model, K2, procedure, 4) for model in models(layers=2)]
+    both = [steppers.prepare(model, K2, procedure, 4) for model in models(layers=2)]
     generator = np.random.default_rng(1)
 
     def read(rows: int, times: int) -> None:
@@ -168,7 +169,7 @@ def test_a_streams_windows_may_change_between_alone_and_in_a_batch_and_stay_what
     k2: int, layers: int, hidden: int, symbols: int
 ) -> None:
     model = models(layers=layers, hidden=hidden, symbols=symbols, scale=0.1)[0]
-    alone, batch = (cuda.Steps(cuda.Machine(model, k2, rolling=True)) for _ in range(2))
+    alone, batch = (device_steps.Steps(device_steps.Machine(model, k2, rolling=True)) for _ in range(2))
     assert torch.cuda.get_device_capability()[0] != 9 or alone._machine._one.kernel == "windows", "or this shows little"
     alone.begin(1)
     batch.begin(3)
@@ -207,7 +208,7 @@ def test_streams_that_wait_or_end_early_leave_the_others_as_they_were(
         return whole[place][: stop + 1]
 
     for rows in (1, 5, 65):
-        monkeypatch.setattr(stepping, "MOST", rows)
+        monkeypatch.setattr(steppers, "MOST", rows)
         assert texts(model, streams, procedure, ends) == [cut(place) for place in range(70)]
 
 
@@ -217,8 +218,8 @@ def test_rolling_windows_are_windows_read_again_by_the_same_products_to_the_last
     cell: str, peepholes: str, layers: int
 ) -> None:
     model, _ = models(cell, peepholes, layers)
-    rolling = stepping.prepare(model, K2, "windowed", 3)
-    again = cuda.Again(cuda.Machine(model, 1, rolling=False, in_halves=True), K2)
+    rolling = steppers.prepare(model, K2, "windowed", 3)
+    again = device_steps.Again(device_steps.Machine(model, 1, rolling=False, in_halves=True), K2)
     for stepper in (rolling, again):
         stepper.begin(3)
     for ids_B in np.random.default_rng(3).integers(V, size=(5 * K2, 3)):
@@ -244,7 +245,7 @@ def test_windows_of_weights_that_are_too_large_for_the_matrix_units_are_multipli
     streams = mixed_streams(30)
     together = texts(on_gpu, streams, "windowed")
     assert [texts(on_gpu, [stream], "windowed")[0] for stream in streams] == together
-    fast, truth = (stepping.prepare(model, K2, "windowed", 5) for model in (on_gpu, truth_model))
+    fast, truth = (steppers.prepare(model, K2, "windowed", 5) for model in (on_gpu, truth_model))
     for stepper in (fast, truth):
         stepper.begin(5)
     for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, 5)):
@@ -261,7 +262,7 @@ def test_tokens_are_those_that_choosing_chooses_from_the_same_logits_and_random_
     model, _ = models(symbols=symbols)
     streams = [replace(stream, length=40) for stream in mixed_streams(count, symbols)]
     drawn = texts(model, streams, "progressive")
-    stepper = stepping.prepare(model, K2, "progressive", count)
+    stepper = steppers.prepare(model, K2, "progressive", count)
     # All prompts end at the same step, so that all rows read on together.
     longest = max(len(stream.prompt) for stream in streams)
     stepper.begin(count)
@@ -293,7 +294,7 @@ def test_log_probabilities_on_the_gpu_are_those_on_the_cpu(procedure: str) -> No
     on_gpu, truth_model = models(layers=2, hidden=128, dense=200, scale=0.1)
     streams = [replace(stream, length=100) for stream in mixed_streams(7)]
     for text, stream in zip(texts(on_gpu, streams, procedure), streams, strict=True):
-        truth = plain.Rows(truth_model, K2, procedure)
+        truth = one_by_one.Rows(truth_model, K2, procedure)
         truth.begin(1)
         for token in stream.prompt:
             truth.read(np.array([token]))
@@ -319,7 +320,7 @@ def test_weights_that_are_not_numbers_are_told_of(bad: float) -> None:
 
 def test_the_model_may_change_afterwards_without_changing_what_was_prepared() -> None:
     model, _ = models()
-    stepper = stepping.prepare(model, K2, "progressive", 1)
+    stepper = steppers.prepare(model, K2, "progressive", 1)
     found = []
     for _ in range(2):
         stepper.begin(1)
@@ -334,6 +335,6 @@ def test_what_the_gpu_has_no_steps_for_is_sampled_a_row_at_a_time() -> None:
     on_gpu, double = models()
     values = [double.values(0)]
     double_on_gpu = Model.stacked([replace(double.experiments[0], device="cuda")], [V], values, CUDA, "stacked")
-    assert stepping.drawer(double_on_gpu, K2, "windowed") is None
-    assert isinstance(stepping.prepare(double_on_gpu, K2, "windowed", 1), plain.Rows)
-    assert stepping.drawer(on_gpu, K2, "windowed") is not None
+    assert steppers.drawer(double_on_gpu, K2, "windowed") is None
+    assert isinstance(steppers.prepare(double_on_gpu, K2, "windowed", 1), one_by_one.Rows)
+    assert steppers.drawer(on_gpu, K2, "windowed") is not None

@@ -119,7 +119,8 @@ def _server() -> multiprocessing.context.ForkServerContext:
 def _serve(line: Connection) -> None:
     from typer.main import get_command
 
-    from unroll import cli, encoding
+    from unroll import cli
+    from unroll.corpus import encoding
 
     encoding.CACHED_FROM = SMALL_CACHE
     cli.app = get_command(cli.app)  # type: ignore[assignment]  (made once, it takes a tenth of a second)

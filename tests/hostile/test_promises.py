@@ -13,11 +13,11 @@ import pytest
 from commands import TINY, tiny_run, unroll
 
 import unroll as library
-from unroll.errors import RunError
-from unroll.run import RunFolder
-from unroll.tokens import MOST, Vocabulary
-from unroll.training import train_fleet
-from unroll.untrusted import parse_toml
+from unroll.base.errors import RunError
+from unroll.base.untrusted import parse_toml
+from unroll.corpus.tokens import MOST, Vocabulary
+from unroll.runs.folder import RunFolder
+from unroll.training.loop import train_fleet
 
 PRECIOUS = "precious"
 

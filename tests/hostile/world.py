@@ -12,14 +12,15 @@ from pathlib import Path
 
 from lived import Command, Ended, Worker
 
-from unroll import Corpus, Experiment, Scheme, encoding, grid
-from unroll.launchers import Progressed, RunEnded
-from unroll.library import Library
-from unroll.run import RunFolder
-from unroll.sweep import describe, sweep
-from unroll.sweep_folder import SweepFolder
-from unroll.synthetic import Markov
-from unroll.training import train, train_fleet
+from unroll import Corpus, Experiment, Scheme, grid
+from unroll.corpus import encoding
+from unroll.corpus.open_corpora import Library
+from unroll.corpus.synthetic import Markov
+from unroll.runs.folder import RunFolder
+from unroll.sweep.folder import SweepFolder
+from unroll.sweep.launchers import Progressed, RunEnded
+from unroll.sweep.sweep import describe, sweep
+from unroll.training.loop import train, train_fleet
 
 BATCHES, STOPPED_AT = 8, 6
 MODEL = {"hidden": 8, "dense": 16, "rows": 4, "batches": BATCHES, "test_tokens": 60, "threads": 1, "device": "cpu"}

@@ -11,7 +11,7 @@ import pytest
 from commands import TINY, tiny_run, unroll
 from report_cases import data_of, records, write_all
 
-from unroll.run import RunFolder
+from unroll.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from report_cases import curve, data_of, parsed, records, verdicts, write_all
 
-from unroll.paper.figures import FIGURES, PAPER, drawn
-from unroll.paper.records import Record
 from unroll.report import from_folders, gather, page
 from unroll.report.gathering import Gathered
 from unroll.report.page import embedded
+from unroll.studies.paper.figures import FIGURES, PAPER, drawn
+from unroll.studies.paper.records import Record
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from unroll.base.version import VERSION
 from unroll.cli import bench, data, drift, evaluate, memorised, report, reproduce, sample, score, sweep, train
 from unroll.cli.screen import show
-from unroll.version import VERSION
 
 app = typer.Typer(
     name="unroll",

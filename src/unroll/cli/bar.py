@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from unroll.base.printable import one_line
 from unroll.cli.screen import console
-from unroll.printable import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress

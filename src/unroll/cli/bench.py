@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.base.errors import ConfigurationError, counted
 from unroll.cli.screen import console, on_a_terminal, say, warn
-from unroll.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unroll.benchmark.contestants import Workshop
-    from unroll.benchmark.measure import Care
-    from unroll.benchmark.plan import Choice
-    from unroll.benchmark.record import Record
+    from unroll.studies.benchmark.contestants import Workshop
+    from unroll.studies.benchmark.measure import Care
+    from unroll.studies.benchmark.plan import Choice
+    from unroll.studies.benchmark.record import Record
 
 NARROWEST = 100  # columns that a table needs, where no terminal says how many there are
 
@@ -98,15 +98,16 @@ def bench(
         return
     import torch
 
-    from unroll import devices, plugins
-    from unroll.benchmark import measure, plan
-    from unroll.benchmark.contestants import Workshop
-    from unroll.benchmark.shapes import random_corpus
+    from unroll.base import plugins
+    from unroll.engines import devices
+    from unroll.studies.benchmark import measure, plan
+    from unroll.studies.benchmark.contestants import Workshop
+    from unroll.studies.benchmark.shapes import random_corpus
 
     choice = plan.Choice(
         _words(architectures), _words(procedures), _words(contestants), _words(precision), _numbers(fleet), only
     )
-    wrong = None if kernel == "auto" else plugins.problem("unroll.kernels", kernel, "kernel")
+    wrong = None if kernel == "auto" else plugins.problem("kernels", kernel, "kernel")
     if wrong:
         raise ConfigurationError(wrong)
     if threads:
@@ -134,8 +135,8 @@ def _measure(
     json: Path | None,
     picture: Path | None,
 ) -> None:
-    from unroll.benchmark import plan, record, running
-    from unroll.benchmark.verdicts import line
+    from unroll.studies.benchmark import plan, record, running
+    from unroll.studies.benchmark.verdicts import line
 
     kind = workshop.device.type
     groups = (plan.scaling if scaling else plan.comparison)(choice, kind)
@@ -159,7 +160,7 @@ def _measure(
 
 
 def _profile(choice: Choice, workshop: Workshop, json: Path | None) -> None:
-    from unroll.benchmark import machine, plan, profiling, record
+    from unroll.studies.benchmark import machine, plan, profiling, record
 
     entry = plan.comparison(choice, workshop.device.type)[0][0]
     say(f"profiling {entry.label}")
@@ -170,7 +171,7 @@ def _profile(choice: Choice, workshop: Workshop, json: Path | None) -> None:
 
 
 def _again(source: Path, json: Path | None, picture: Path | None) -> None:
-    from unroll.benchmark import profiling, record
+    from unroll.studies.benchmark import profiling, record
 
     content = record.load(source)
     if content.get("mode") == "profile":
@@ -184,8 +185,8 @@ def _again(source: Path, json: Path | None, picture: Path | None) -> None:
 
 
 def _show(measured: Record, picture: Path | None) -> None:
-    from unroll.benchmark import picture as pictures
-    from unroll.benchmark import table
+    from unroll.studies.benchmark import picture as pictures
+    from unroll.studies.benchmark import table
 
     _print(table.table(measured))
     for problem in table.problems(measured):
@@ -201,7 +202,7 @@ def _print(shown: Table) -> None:
 
 def _allowed(choice: Choice, kind: str) -> tuple[Choice, list[str]]:
     """Without the precisions that experiments do not take; an error where that leaves none."""
-    from unroll.benchmark import plan
+    from unroll.studies.benchmark import plan
 
     wanted = choice.precisions or plan.PRECISIONS[kind]
     refused = plan.refused(wanted)
@@ -219,7 +220,7 @@ def _resolved(device: str) -> str:
 
 def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | None, two_modes: bool) -> None:
     """Before anything is measured: minutes of it should not end in a folder that is not there."""
-    from unroll.benchmark.picture import SUFFIXES
+    from unroll.studies.benchmark.picture import SUFFIXES
 
     wrong = ["--scaling and --profile are two measurements: choose one."] if two_modes else []
     for option, path in (("--json", json), ("--picture", picture)):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from unroll.base.errors import ConfigurationError
 from unroll.cli.bar import Bar
 from unroll.cli.screen import print_json, show, warn
-from unroll.errors import ConfigurationError
 
 SHOWN = 120  # symbols of a vocabulary
 SHOWN_RARE = 20
@@ -24,8 +24,8 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The corpora that have a name."""
-    from unroll import fetching
-    from unroll.datasets import DATASETS
+    from unroll.corpus.datasets import DATASETS
+    from unroll.corpus.fetching import fetching
 
     described = {name: dataset.description for name, dataset in DATASETS.items()}
     for name, paper in fetching.PAPER.items():
@@ -60,11 +60,11 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Tokens, symbols, split, and how well frequencies alone predict it."""
-    from unroll import plugins
-    from unroll.corpus import Corpus
-    from unroll.fetching import PAPER
+    from unroll.base import plugins
+    from unroll.corpus.corpus import Corpus
+    from unroll.corpus.fetching.fetching import PAPER
 
-    wrong = None if kind == "auto" else plugins.problem("unroll.tokens", kind, "kind")
+    wrong = None if kind == "auto" else plugins.problem("tokens", kind, "kind")
     if wrong:
         raise ConfigurationError(wrong)
     text = Corpus.open(corpus, kind, encoding, min_count, tuple(ext or ()), tuple(exclude or ()), ascii)
@@ -100,7 +100,7 @@ def info(
 
 
 def _rare(symbols: list[str]) -> str:
-    from unroll.corpus import RARE
+    from unroll.corpus.corpus import RARE
 
     if not symbols:
         return f"no symbol occurs fewer than {RARE} times"
@@ -122,7 +122,7 @@ def fetch(
 
     A file of your own that is not the paper's is taken as a reconstruction, and every result says so.
     """
-    from unroll import fetching
+    from unroll.corpus.fetching import fetching
 
     before, bar = fetching.installed(name), Bar(name)
     try:
@@ -145,13 +145,13 @@ def midi(
     tolerance: Annotated[float, typer.Option(help="Seconds within which notes count as played together.")] = 0.03,
 ) -> None:
     """Turn MIDI into a note corpus: tracks merged, drums left out, simultaneous notes low to high, one piece a line."""
-    from unroll import durable
-    from unroll.midi import read_folder
+    from unroll.base import atomic_files
+    from unroll.corpus.music.reading import read_folder
 
     if out.exists():
         raise ConfigurationError(f"{out} exists. Choose another with --out.")
     pieces = read_folder(folder, tolerance)
-    durable.write(out, pieces.text.encode())
+    atomic_files.write(out, pieces.text.encode())
     for line in pieces.table():
         show(line)
     for path, reason in pieces.skipped:

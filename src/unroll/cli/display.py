@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from unroll.base.errors import UnrollError
+from unroll.base.printable import one_line
 from unroll.cli.screen import console, duration, say, warn
-from unroll.errors import UnrollError
-from unroll.events import Evaluated, Event, Stepped, Warned
-from unroll.printable import one_line
+from unroll.training.events import Evaluated, Event, Stepped, Warned
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from unroll.corpus import Corpus
+    from unroll.corpus.corpus import Corpus
 
 SAMPLE_TOKENS = 70
 SAMPLE_SECONDS = 20.0
@@ -42,7 +42,7 @@ def pace(event: Event) -> str:
 
     Evaluations crowd at the beginning of a run; by the clock alone a run of a minute would begin with four to go.
     """
-    from unroll.bookkeeping import evaluation_points
+    from unroll.training.bookkeeping import evaluation_points
 
     experiment, count = event.learner.experiments[0], event.learner.count
     if not count or not event.seconds:
@@ -150,8 +150,8 @@ class _Panel:
         """A line of what the model would write now, under the scheme's own procedure."""
         import numpy as np
 
-        from unroll.decoding import Decoding
-        from unroll.generation import Stream, generate
+        from unroll.sampling.decoding import Decoding
+        from unroll.sampling.host_loop import Stream, generate
 
         experiment = event.learner.experiments[0]
         k2 = experiment.scheme.k2

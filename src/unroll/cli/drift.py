@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.base.errors import ConfigurationError
 from unroll.cli.estimate import ESTIMATED_TOKENS, foretell
 from unroll.cli.screen import print_json, say, show, warn
-from unroll.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from unroll.drift import Drift
-    from unroll.trained import Run
+    from unroll.runs.drift import Drift
+    from unroll.runs.loaded import Run
 
 
 def drift(
@@ -41,9 +41,9 @@ def drift(
     after k2, windowed sampling (scheme 1) is the better choice; where it stays flat, progressive (scheme 3) gives as
     much for less; where it falls, the model remembers more than a window holds.
     """
-    from unroll.drift import perplexity_since_reset
-    from unroll.drift_picture import SUFFIXES, save
-    from unroll.trained import load, text_ids
+    from unroll.report.drift_picture import SUFFIXES, save
+    from unroll.runs.drift import perplexity_since_reset
+    from unroll.runs.loaded import load, text_ids
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(f"--out must end in {', '.join(SUFFIXES)}. Got {out}.")
@@ -76,8 +76,8 @@ def drift(
 
 
 def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int, corpus: str | None) -> None:
-    from unroll.drift import reach
-    from unroll.trained import perplexity
+    from unroll.runs.drift import reach
+    from unroll.runs.loaded import perplexity
 
     k2 = run.experiment.scheme.k2
     # A window is k2 steps of one row: the stretches cost as many as so many windows.

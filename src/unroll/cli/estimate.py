@@ -13,14 +13,14 @@ WORTH_SAYING = 60.0  # seconds
 
 def foretell(what: str, procedure: str, total: int, k2: int, work: Callable[[int], object]) -> None:
     """Time `work` on the text's first tokens, of which it is given the number, and say what `total` will take."""
-    from unroll import samplers
+    from unroll.model import conditioning
 
     if total <= 20 * (k2 + ESTIMATED_TOKENS):
         return
     work(k2 + ESTIMATED_TOKENS)  # whatever is done only once is no measure of the rest
     began = time.perf_counter()
     work(k2 + ESTIMATED_TOKENS)
-    few = ESTIMATED_TOKENS if samplers.forgets(procedure) else k2 + ESTIMATED_TOKENS
+    few = ESTIMATED_TOKENS if conditioning.forgets(procedure) else k2 + ESTIMATED_TOKENS
     expected = (time.perf_counter() - began) * total / few
     if expected > WORTH_SAYING:
         say(f"{what}, about {duration(expected)}.")

@@ -11,9 +11,9 @@ from unroll.cli.estimate import foretell
 from unroll.cli.screen import print_json, show, warn
 
 if TYPE_CHECKING:
-    from unroll.corpus import Corpus
-    from unroll.evaluation import Perplexity
-    from unroll.trained import Run
+    from unroll.corpus.corpus import Corpus
+    from unroll.runs.loaded import Run
+    from unroll.runs.perplexities import Perplexity
 
 
 def evaluate(
@@ -40,9 +40,9 @@ def evaluate(
     Windowed: each token is predicted from the k2 tokens before it. Progressive: the state runs on through the whole
     text. The scheme's own procedure comes first. Every token after the first k2 counts.
     """
-    from unroll.evaluation import middle
-    from unroll.samplers import PROCEDURES
-    from unroll.trained import load, read_as
+    from unroll.model.conditioning import PROCEDURES
+    from unroll.runs.loaded import load, read_as
+    from unroll.runs.perplexities import middle
 
     loaded = load(run, device)
     for note in loaded.notes:
@@ -92,7 +92,7 @@ def _of(run: Run, own: Corpus, test_tokens: int | None) -> str:
 
 
 def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tokens: int | None) -> list[Perplexity]:
-    from unroll.trained import perplexity, text_ids
+    from unroll.runs.loaded import perplexity, text_ids
 
     total = len(text_ids(run, corpus)[:test_tokens])
     k2 = run.experiment.scheme.k2

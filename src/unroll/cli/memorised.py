@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.base.errors import CorpusError
 from unroll.cli.screen import print_json, say, show, warn
-from unroll.errors import CorpusError
 
 if TYPE_CHECKING:
-    from unroll.memorisation import Memorised
-    from unroll.tokens import Ids
-    from unroll.trained import Run
+    from unroll.corpus.tokens import Ids
+    from unroll.runs.loaded import Run
+    from unroll.runs.memorisation import Memorised
 
 SHOWN = 400  # characters of a stretch
 
@@ -35,8 +35,8 @@ def memorised(
     Natural text repeats itself, so the same is told of stretches of the test set that are as long as the text.
     The run's corpus must be where it was. A line end that ends piped text is left out: `unroll sample` adds one.
     """
-    from unroll.memorisation import memorised
-    from unroll.trained import load, read_as
+    from unroll.runs.loaded import load, read_as
+    from unroll.runs.memorisation import memorised
 
     loaded = load(run, "cpu")
     for note in loaded.notes:
@@ -54,7 +54,7 @@ def memorised(
 
 
 def _piped(run: Run) -> Ids:
-    from unroll.tokens import reads_bytes
+    from unroll.corpus.tokens import reads_bytes
 
     content = typer.get_binary_stream("stdin").read().removesuffix(b"\n")
     if not content:
@@ -72,7 +72,7 @@ def _piped(run: Run) -> Ids:
 
 
 def _show(found: Memorised) -> None:
-    from unroll.memorisation import COVERED_FROM
+    from unroll.runs.memorisation import COVERED_FROM
 
     tokens, longest = found.matches.tokens, found.longest
     show(f"longest stretch of the {tokens:,} tokens that stands in the training data: {found.matches.longest:,}")

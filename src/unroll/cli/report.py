@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from unroll.base.errors import RunError
 from unroll.cli.screen import say, warn
-from unroll.errors import RunError
 
 
 def report(
@@ -31,7 +31,7 @@ def report(
 
     The same input gives the same page, byte for byte.
     """
-    from unroll import durable
+    from unroll.base import atomic_files
     from unroll.report import from_folders
 
     if out.is_dir():
@@ -41,5 +41,5 @@ def report(
     if not out.absolute().parent.is_dir():
         raise RunError(f"There is no folder {out.absolute().parent} to put the page in. Make it, or change --out.")
     content = from_folders(folders, warn).encode("utf-8", "backslashreplace")  # folders' names need not be UTF-8
-    durable.write(out, content)
+    atomic_files.write(out, content)
     say(f"{out}: {len(content) / 1e6:.1f} MB")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unroll.base.errors import ConfigurationError, Interrupted, did_you_mean
 from unroll.cli import options
 from unroll.cli.options import WORDS, option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
-from unroll.errors import ConfigurationError, Interrupted, did_you_mean
-from unroll.paper.figures import FIGURES
+from unroll.studies.paper.figures import FIGURES
 
 if TYPE_CHECKING:
-    from unroll.paper.records import Time
-    from unroll.paper.reproduction import Reproduction
+    from unroll.studies.paper.records import Time
+    from unroll.studies.paper.reproduction import Reproduction
 
 
 def reproduce(
@@ -51,7 +51,7 @@ def reproduce(
     options.require_save_every(save_every)
     chosen = list(FIGURES) if not figures or "all" in figures else figures
 
-    from unroll.paper.reproduction import Reproduction
+    from unroll.studies.paper.reproduction import Reproduction
 
     assert data is not None
     assert out is not None
@@ -79,8 +79,8 @@ def _problems(figures: list[str], data: Path | None, out: Path | None) -> list[s
 
 
 def _print_plan(asked: Reproduction, json: bool) -> None:
-    from unroll.paper.planning import estimate
-    from unroll.sweep import in_words
+    from unroll.studies.paper.planning import estimate
+    from unroll.sweep.sweep import in_words
 
     say("Planning: a few batches of each kind of fleet are timed. The real run does so anew.")
     plan, trainings = asked.plan()

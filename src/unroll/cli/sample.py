@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.base.errors import InputError
 from unroll.cli.options import option
 from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, print_json, say, show, warn, write
-from unroll.errors import InputError
 
 if TYPE_CHECKING:
-    from unroll.controls import Settings
-    from unroll.sampling import Sample
-    from unroll.trained import Run
+    from unroll.runs.loaded import Run
+    from unroll.sampling.api import Sample
+    from unroll.sampling.controls import Settings
 
 
 def sample(
@@ -52,14 +52,14 @@ def sample(
     Windowed: every token from the k2 before it, as robust as it gets. Progressive: the state runs on; faster.
     Controls apply in the order temperature, top-k, top-p, min-p. In --stop, \\n is a line's end and \\t a tab.
     """
-    from unroll import midi_out
     from unroll.cli import side_by_side as columns
-    from unroll.controls import Settings
-    from unroll.sampling import answer, requested
-    from unroll.trained import load
+    from unroll.corpus.music import writing
+    from unroll.runs.loaded import load
+    from unroll.sampling.api import answer, requested
+    from unroll.sampling.controls import Settings
 
     problems = _problems(prompt, prompt_file, out, n, side_by_side, sample, beams)
-    problems += midi_out.out_of_range(tempo, note_length)
+    problems += writing.out_of_range(tempo, note_length)
     loaded = load(run, device)
     if out and _is_music(out) and loaded.vocabulary.kind != "notes":
         problems.append(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
@@ -106,8 +106,8 @@ def hand_over(
 
 def _stream(run: Run, settings: Settings) -> None:
     """Texts one under the other: the first that is not finished is shown as it is drawn, later ones wait for it."""
-    from unroll.prompts import prompt_ids
-    from unroll.sampling import requested, stream_all
+    from unroll.sampling.api import requested, stream_all
+    from unroll.sampling.prompts import prompt_ids
 
     requests, before = requested(run, settings), list[int]()
     if settings.prompt and len(requests) == 1 and on_a_terminal():
@@ -131,7 +131,7 @@ def _stream(run: Run, settings: Settings) -> None:
 
 def _whole_bytes(run: Run) -> bool:
     """Whether bytes go where nobody looks: shown as they are drawn, those that are no text would be lost."""
-    from unroll.tokens import reads_bytes
+    from unroll.corpus.tokens import reads_bytes
 
     return reads_bytes(run.vocabulary.kind) and not on_a_terminal()
 
@@ -166,7 +166,7 @@ def _problems(
 
 def _prompt(run: Run, prompt: str | None, path: Path | None) -> tuple[str | None, list[str]]:
     """The prompt under either option, and why its file cannot be read."""
-    from unroll.prompts import prompt_from
+    from unroll.sampling.prompts import prompt_from
 
     if path is None:
         return prompt, []
@@ -200,19 +200,22 @@ def _tell_of_stops(run: Run, stops: tuple[str, ...]) -> None:
 
 
 def _is_music(path: Path) -> bool:
-    from unroll.midi import SUFFIXES
+    from unroll.corpus.music.reading import SUFFIXES
 
     return path.suffix.lower() in SUFFIXES
 
 
 def _write(run: Run, samples: list[Sample], out: Path, tempo: float, note_length: float) -> None:
     """A file that a person can use: text, bytes, or music where notes go to a .mid; several texts under each other."""
-    from unroll import durable, midi_out
-    from unroll.tokens import reads_bytes
+    from unroll.base import atomic_files
+    from unroll.corpus.music import writing
+    from unroll.corpus.tokens import reads_bytes
 
     text = "\n".join(s.text for s in samples)
     if _is_music(out):
         pieces = [[int(note) for note in line.split()] for line in text.split("\n") if line.strip()]
-        midi_out.write_midi(pieces, out, tempo, note_length)
+        writing.write_midi(pieces, out, tempo, note_length)
         return
-    durable.write(out, text.encode("utf-8", "surrogateescape" if reads_bytes(run.vocabulary.kind) else "surrogatepass"))
+    atomic_files.write(
+        out, text.encode("utf-8", "surrogateescape" if reads_bytes(run.vocabulary.kind) else "surrogatepass")
+    )

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from unroll.base.errors import ConfigurationError
 from unroll.cli import score_text
 from unroll.cli.estimate import foretell
 from unroll.cli.score_text import Scoring
 from unroll.cli.screen import end_with_the_reader, print_pieces, say, warn
-from unroll.errors import ConfigurationError
 
 PAGES = (".html", ".htm")
 PIECE = 1 << 16  # characters of JSON printed at a time
@@ -46,7 +46,7 @@ def score(
     Every token but the first is predicted, each from the tokens before it: from k2 of them (windowed), or from all
     (progressive). Bits per byte count the text's UTF-8 bytes, so that runs on characters, bytes and words compare.
     """
-    from unroll.trained import load
+    from unroll.runs.loaded import load
 
     _require_new(out)
     if out is not None and json:
@@ -106,13 +106,13 @@ def _print_json(scoring: Scoring, tokens: bool) -> None:
 
 
 def _write(scoring: Scoring, out: Path, page: bool, tokens: bool) -> None:
-    from unroll import durable
+    from unroll.base import atomic_files
 
     if page:
-        from unroll import score_page
+        from unroll.report import score_page
 
         found = list(scoring.each())
-        durable.write(out, score_page.page(scoring.heading, scoring.first, found, scoring.total))
+        atomic_files.write(out, score_page.page(scoring.heading, scoring.first, found, scoring.total))
     else:
-        durable.write_pieces(out, (piece.encode() for piece in chain(scoring.as_json(tokens), "\n")))
+        atomic_files.write_pieces(out, (piece.encode() for piece in chain(scoring.as_json(tokens), "\n")))
     say(f"{scoring.total.tokens:,} tokens scored into {out}")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from unroll.base.printable import pictured, quoted
 from unroll.cli.screen import DIM, Piece, Style, on_a_terminal, show, write
-from unroll.printable import pictured, quoted
 
 if TYPE_CHECKING:
-    from unroll.scoring import Surprisal, Total
+    from unroll.runs.scoring import Surprisal, Total
 
 # Black on ever stronger grounds. Underlining and weight say the same to those who do not see the colours.
 STYLES: tuple[Style, ...] = (
@@ -50,7 +50,7 @@ def show_tokens(first: str, tokens: Iterable[Surprisal]) -> None:
 
 
 def _colour(first: str, tokens: Iterable[Surprisal]) -> None:
-    from unroll.scoring import LEVELS, level
+    from unroll.runs.scoring import LEVELS, level
 
     write((pictured(first), DIM))
     surprising = heapq.nlargest(MOST, _echoed(first, tokens), key=lambda found: found[0].bits)
@@ -72,7 +72,7 @@ def _colour(first: str, tokens: Iterable[Surprisal]) -> None:
 
 def _echoed(first: str, tokens: Iterable[Surprisal]) -> Iterator[tuple[Surprisal, str]]:
     """Every token, shown as it passes, with what stands before it on one line."""
-    from unroll.scoring import level
+    from unroll.runs.scoring import level
 
     before = _one_line(first)
     for token in tokens:

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unroll.errors import CorpusError
+from unroll.base.errors import CorpusError
 
 if TYPE_CHECKING:
-    from unroll.corpus import Corpus
-    from unroll.scoring import Surprisal, Total
-    from unroll.tokens import Ids
-    from unroll.trained import Run
+    from unroll.corpus.corpus import Corpus
+    from unroll.corpus.tokens import Ids
+    from unroll.runs.loaded import Run
+    from unroll.runs.scoring import Surprisal, Total
 
 ALTERNATIVES = 5
 PART = 4096  # log-probabilities written at a time
@@ -26,8 +26,8 @@ PART = 4096  # log-probabilities written at a time
 
 def read(run: Run, file: str) -> Corpus:
     """The text as the run's own corpus was read."""
-    from unroll.corpus import Corpus
-    from unroll.trained import read_as
+    from unroll.corpus.corpus import Corpus
+    from unroll.runs.loaded import read_as
 
     path = Path(file)
     if file != "-" and path.is_dir():
@@ -53,8 +53,8 @@ class Scoring:
     def __init__(self, run: Run, text: Corpus, sample: str | None, name: str) -> None:
         import numpy as np
 
-        from unroll.scoring import legible
-        from unroll.trained import procedure_of
+        from unroll.runs.loaded import procedure_of
+        from unroll.runs.scoring import legible
 
         self.run, self.text, self.name = run, text, name
         self.procedure = procedure_of(run, sample)
@@ -67,14 +67,14 @@ class Scoring:
 
     def rehearse(self, tokens: int) -> None:
         """Score the first tokens for the clock alone."""
-        from unroll.scoring import stretches
+        from unroll.runs.scoring import stretches
 
         for _ in stretches(self.run, self.ids[:tokens], self.procedure):
             pass
 
     def each(self) -> Iterator[Surprisal]:
         """Every token but the first."""
-        from unroll.scoring import each, legible, legible_names
+        from unroll.runs.scoring import each, legible, legible_names
 
         texts, names = legible(self.text.vocabulary, self.text.ids), legible_names(self.run.vocabulary)
         for token in each(self.run, self.ids, texts, names, ALTERNATIVES, self.procedure):
@@ -84,7 +84,7 @@ class Scoring:
     @cached_property
     def total(self) -> Total:
         """Of the whole text, scored now where it was not looked at token by token."""
-        from unroll.scoring import Total, predicted_bytes, stretches
+        from unroll.runs.scoring import Total, predicted_bytes, stretches
 
         if not self.logprobs:
             for stretch in stretches(self.run, self.ids, self.procedure):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
-from unroll.durable import finite
-from unroll.printable import one_line, printable
+from unroll.base.atomic_files import finite
+from unroll.base.printable import one_line, printable
 
 if TYPE_CHECKING:
     from pathlib import Path

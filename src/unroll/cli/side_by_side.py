@@ -9,14 +9,14 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from unroll.base.printable import printable
 from unroll.cli.screen import BOLD, DIM, give, on_a_terminal, print_json, say, show, write
-from unroll.printable import printable
-from unroll.samplers import PROCEDURES
+from unroll.model.conditioning import PROCEDURES
 
 if TYPE_CHECKING:
-    from unroll.controls import Settings
-    from unroll.sampling import Token
-    from unroll.trained import Run
+    from unroll.runs.loaded import Run
+    from unroll.sampling.api import Token
+    from unroll.sampling.controls import Settings
 
 GAP = " │ "
 TAB = 4
@@ -49,7 +49,7 @@ class _Column:
     """One procedure's text in lines, and the time that drawing it took."""
 
     def __init__(self, run: Run, settings: Settings, procedure: str, width: int) -> None:
-        from unroll.sampling import requested, stream_all
+        from unroll.sampling.api import requested, stream_all
 
         self.procedure, self._text = procedure, Wrapped(width)
         requests = requested(run, replace(settings, sample=procedure))
@@ -105,7 +105,7 @@ def _row(left: str, right: str, width: int) -> str:
 
 def _warm(run: Run, settings: Settings, procedure: str) -> None:
     """Draw one token for nobody: code that is made once would count against whichever procedure comes first."""
-    from unroll.sampling import answer
+    from unroll.sampling.api import answer
 
     answer(run, replace(settings, sample=procedure, length=1))
 
@@ -113,7 +113,7 @@ def _warm(run: Run, settings: Settings, procedure: str) -> None:
 def _blocks(run: Run, settings: Settings, json: bool) -> None:
     from dataclasses import asdict
 
-    from unroll.sampling import answer
+    from unroll.sampling.api import answer
 
     samples = []
     for procedure in PROCEDURES:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from unroll import grids, launchers
+from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import WORDS, option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
-from unroll.errors import ConfigurationError, Interrupted, counted
-from unroll.experiment import Experiment, scheme_options
-from unroll.scheme import Scheme
+from unroll.experiment import grids
+from unroll.experiment.experiment import Experiment, scheme_options
+from unroll.experiment.scheme import Scheme
+from unroll.sweep import launchers
 
 if TYPE_CHECKING:
-    from unroll.library import Library
-    from unroll.sweep_folder import SweepFolder
-    from unroll.table import Row
+    from unroll.corpus.open_corpora import Library
+    from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.table import Row
 
 
 def _several(name: str) -> Any:
@@ -113,9 +114,9 @@ def sweep(
     if wrong:
         raise ConfigurationError(*dict.fromkeys(wrong))
 
-    from unroll.library import Library
-    from unroll.sweep import describe
-    from unroll.sweep_folder import SweepFolder
+    from unroll.corpus.open_corpora import Library
+    from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.sweep import describe
 
     library, place = Library(), resume or out
     folder = SweepFolder(place) if place else None
@@ -190,8 +191,8 @@ def _print_plan(
     folder: SweepFolder | None, library: Library, asked: list[Experiment] | None, most: int | None, json: bool
 ) -> None:
     """The plan that stands in the folder, or the one that would be made; nothing is written."""
-    from unroll.sweep import in_words, make_plan
-    from unroll.trainings import distinct
+    from unroll.sweep.deduplicate import distinct
+    from unroll.sweep.sweep import in_words, make_plan
 
     known = folder is not None and (asked is None or folder.is_sweep())
     trainings = folder.trainings if folder and known else distinct(asked or ())
@@ -231,10 +232,10 @@ def _sweep(
     quiet: bool,
     json: bool,
 ) -> None:
-    from unroll import table
     from unroll.cli.sweep_display import print_table, watch
-    from unroll.sweep import results
-    from unroll.sweep import sweep as drive
+    from unroll.sweep import table
+    from unroll.sweep.sweep import results
+    from unroll.sweep.sweep import sweep as drive
 
     if folder.is_sweep() and folder.plan is not None:
         if most is not None:

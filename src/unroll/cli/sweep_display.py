@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from unroll import table
+from unroll.base.printable import one_line
 from unroll.cli.screen import console, duration, say, show, warn
-from unroll.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
-from unroll.printable import one_line
-from unroll.sweep import Planned
+from unroll.sweep import table
+from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
+from unroll.sweep.sweep import Planned
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from unroll.plan import Fleet
+    from unroll.sweep.plan import Fleet
 
 REFRESH = 4  # times a second
 PLAIN_SECONDS = 10.0  # between two plain lines of progress

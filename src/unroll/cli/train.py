@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unroll import experiment as experiments
+from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
 from unroll.cli import options
 from unroll.cli.options import one, option
 from unroll.cli.screen import duration, print_json, say, shell_word, warn
-from unroll.errors import ConfigurationError, Interrupted, UnrollError
+from unroll.experiment import experiment as experiments
 
 if TYPE_CHECKING:
-    from unroll.corpus import Corpus
-    from unroll.experiment import Experiment
-    from unroll.run import RunFolder
+    from unroll.corpus.corpus import Corpus
+    from unroll.experiment.experiment import Experiment
+    from unroll.runs.folder import RunFolder
 
 # What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
 _RESUMABLE = {"batches", "device", "threads"}
@@ -113,7 +113,7 @@ def _where(experiment: Experiment) -> str:
     """What `auto` came to."""
     import torch
 
-    from unroll import devices, precisions
+    from unroll.engines import devices, precisions
 
     run = devices.resolve(experiment)
     where = devices.describe(torch.device(run.device))
@@ -122,7 +122,7 @@ def _where(experiment: Experiment) -> str:
 
 def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     """Asked only to go on, a run that has ended is no mistake: a script may ask again and again."""
-    from unroll.run import RunFolder
+    from unroll.runs.folder import RunFolder
 
     folder = RunFolder(resume)
     status = folder.status
@@ -134,7 +134,7 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
         folder.drop_checkpoints()  # it may have been killed before it could
     folder.require_weights()
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
-    from unroll import curve
+    from unroll.runs import curve
 
     if not (folder.path / curve.NAME).exists():  # killed before it was drawn, or a run of a sweep
         problem = curve.problem_saving(folder)
@@ -167,8 +167,8 @@ def _new(
         )
     scheme |= {name: value for name, value in (("k1", k1), ("k2", k2)) if value is not None}
     experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **given}, scheme)
-    from unroll.readiness import checkpoints_bytes, open_corpus, refuse_full_disk
-    from unroll.run import RunFolder
+    from unroll.runs.folder import RunFolder
+    from unroll.training.preflight import checkpoints_bytes, open_corpus, refuse_full_disk
 
     if out is not None:
         RunFolder(out).refuse_occupied()
@@ -185,7 +185,7 @@ def _refuse_contradictions(
     resume: Path, corpus: str | None, given: dict[str, Any], others: list[Any], preset: str
 ) -> None:
     """A run goes on as it began: what is said beside --resume must be what the run says, or its length."""
-    from unroll.run import RunFolder
+    from unroll.runs.folder import RunFolder
 
     run = RunFolder(resume).experiment
     may = ", ".join(f"--{name}" for name in sorted(_RESUMABLE))
@@ -203,7 +203,7 @@ def _refuse_contradictions(
 
 
 def _resumed(resume: Path, given: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
-    from unroll.readiness import resume as ready
+    from unroll.training.preflight import resume as ready
 
     experiment, text, notes = ready(resume, given.get("batches"), given.get("device"), given.get("threads"))
     for note in notes:
@@ -229,10 +229,10 @@ def _scored(experiment: Experiment, text: Corpus) -> str:
 def _train(
     experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
 ) -> None:
-    from unroll import curve
     from unroll.cli.display import watch
-    from unroll.run import RunFolder
-    from unroll.training import train_fleet
+    from unroll.runs import curve
+    from unroll.runs.folder import RunFolder
+    from unroll.training.loop import train_fleet
 
     try:
         watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from unroll.paper.claims import judge
 from unroll.report.gathering import gather
 from unroll.report.page import page
+from unroll.studies.paper.claims import judge
 
 __all__ = ["from_folders", "gather", "page"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from unroll.paper.claims.words import WARM_UP
-from unroll.paper.records import CARRIED, Curve, significant
+from unroll.studies.paper.claims.words import WARM_UP
+from unroll.studies.paper.records import CARRIED, Curve, significant
 
 DIGITS = {"loss": 6, "seconds": 4}  # significant digits on the page; perplexities like the loss
 SHARED = ("batch", "sequences")  # the page counts sequences by itself

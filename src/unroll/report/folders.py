@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from unroll.errors import RunError
-from unroll.experiment import Experiment
-from unroll.paper.records import COLUMNS, Curve
-from unroll.run import RunFolder
-from unroll.samplers import PROCEDURES
-from unroll.scheme import SCHEMES, Scheme
+from unroll.base.errors import RunError
+from unroll.experiment.experiment import Experiment
+from unroll.experiment.scheme import SCHEMES, Scheme
+from unroll.model.conditioning import PROCEDURES
+from unroll.runs.folder import RunFolder
+from unroll.studies.paper.records import COLUMNS, Curve
 
 # What training sees and a curve tells by a name of its own, or by its corpus's hash.
 TOLD = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unroll import untrusted
-from unroll.errors import InputError, RunError
-from unroll.paper import records
-from unroll.paper.records import Curve, Record
+from unroll.base import untrusted
+from unroll.base.errors import InputError, RunError
 from unroll.report import folders
-from unroll.run import RunFolder
-from unroll.sweep_folder import SweepFolder
-from unroll.trainings import natural
+from unroll.runs.folder import RunFolder
+from unroll.studies.paper import records
+from unroll.studies.paper.records import Curve, Record
+from unroll.sweep.deduplicate import natural
+from unroll.sweep.folder import SweepFolder
 
 REMEDY = "Give run folders, folders of `unroll sweep` or `unroll reproduce`, or folders that hold some of these."
 

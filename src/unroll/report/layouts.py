@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unroll.paper.figures import CORPORA
-from unroll.paper.records import CARRIED, Curve, Record
 from unroll.report.curves import Curves
 from unroll.report.panels import Label, Labelled, Layout, figure
-from unroll.table import told_apart
+from unroll.studies.paper.figures import CORPORA
+from unroll.studies.paper.records import CARRIED, Curve, Record
+from unroll.sweep.table import told_apart
 
 CLIPPED = 80.0  # where the paper ends the perplexity axis of its figure k2
 

@@ -11,15 +11,15 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from unroll.durable import finite
-from unroll.paper import causes, instability
-from unroll.paper.claims.words import WARM_UP
-from unroll.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS
-from unroll.paper.records import Record
+from unroll.base.atomic_files import finite
+from unroll.base.version import VERSION
 from unroll.report import layouts
 from unroll.report.curves import Curves
 from unroll.report.gathering import Gathered
-from unroll.version import VERSION
+from unroll.studies.paper import causes, instability
+from unroll.studies.paper.claims.words import WARM_UP
+from unroll.studies.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS
+from unroll.studies.paper.records import Record
 
 SCRIPTS = ("facts.js", "scales.js", "series.js", "chart.js", "figure.js", "tables.js", "page.js")
 PAPER_TITLE = "Character-level recurrent networks in practice, reproduced"
@@ -27,7 +27,7 @@ ENDED = ("finished", "stopped")
 
 
 def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The page's text; `verdicts` are those of `unroll.paper.claims` as plain data."""
+    """The page's text; `verdicts` are those of `unroll.studies.paper.claims` as plain data."""
     every = Curves()
     figures = layouts.paper(gathered.records, every) + layouts.runs(gathered.runs, every)
     curves, grids = every.facts()

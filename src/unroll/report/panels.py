@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unroll.paper.records import Curve
 from unroll.report.curves import Curves
+from unroll.studies.paper.records import Curve
 
 # What sorts a label, and the label.
 Label = tuple[Any, str]

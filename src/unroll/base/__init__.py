@@ -1,0 +1,1 @@
+"""What everything stands on: errors, plug-ins, whole files, locks, limits, randomness, the cache, the version."""

@@ -1,0 +1,289 @@
+"""Files that are whole or absent: temporary sibling, fsync, read back, rename, fsync the folder.
+
+A temporary file is new, is no link, and has a name of its own process, so that nobody else's file is ever written to
+and twenty processes can write one file at once: the last one to rename it wins. It is held by its process, so that
+what a killed one left behind is known from what is being written, and cleared away.
+
+Tensors are stored as safetensors, sealed: a SHA-256 over the whole file stands in its own header, since a flipped bit
+in a weight would otherwise load in silence.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from unroll.base import untrusted
+from unroll.base.errors import RunError, SaveError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PARTIAL = ".partial"
+PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+LONGEST = 200  # bytes of a file's name that its temporary's name repeats
+OLD = 3600.0  # seconds after which a temporary that nobody holds, in an older version's form, is left over
+TRIES = 10
+HEADER = 32 * untrusted.MEGABYTE  # bytes that a sealed file's header has at most
+_PARTIAL_NAME = re.compile(r"(?P<name>.+?)(?P<token>\.[0-9a-f]+-[0-9a-f]{8})?" + re.escape(PARTIAL), re.DOTALL)
+_BLANK = "0" * 64
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file's content, or leave it as it was."""
+    try:
+        with temporary_file(path) as (temporary, file):
+            write_temporary(temporary, file, content)
+            if hashlib.sha256(temporary.read_bytes()).digest() != hashlib.sha256(content).digest():
+                raise OSError("what was read back is not what was written")
+            put_in_place(temporary, file, path)
+    except OSError as error:
+        raise SaveError(f"Could not save {path}: {error.strerror or error}. What was saved before is intact.") from None
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """A file of any size from pieces that come one by one: whole, or not at all."""
+    try:
+        with temporary_file(path) as (temporary, file):
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+            put_in_place(temporary, file, path)
+    except OSError as error:
+        raise SaveError(f"Could not save {path}: {error.strerror or error}.") from None
+
+
+def write_temporary(path: Path, file: BinaryIO, content: bytes) -> None:
+    """Write and sync a file that nobody looks at yet, open under this path."""
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def put_in_place(temporary: Path, file: BinaryIO, path: Path) -> None:
+    """Give a synced temporary file its name, for good; it is held until it has that."""
+    if os.name == "nt":  # which renames no open file
+        file.close()
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new sibling of a file, open to be written; what is left of it afterwards is removed."""
+    temporary, file = _new_temporary(path)
+    try:
+        with file:
+            yield temporary, file
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _new_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """A new file of this process beside `path`, held while it is open."""
+    name = path.name if len(os.fsencode(path.name)) <= LONGEST else "unroll"
+    for _ in range(TRIES):
+        temporary = path.with_name(f"{name}.{os.getpid():x}-{secrets.token_hex(4)}{PARTIAL}")
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | untrusted.CAREFULLY, 0o666)
+        # Whoever clears away what is left over may have been faster than we could hold it.
+        if _hold(handle) is not False and os.fstat(handle).st_nlink:
+            return temporary, os.fdopen(handle, "wb")
+        os.close(handle)
+    raise OSError(errno.EBUSY, "its temporary files are removed as soon as they are made")
+
+
+def _hold(handle: int) -> bool | None:
+    """Hold an open file until it is closed; False where another process holds it, None where nothing can be held."""
+    try:
+        import fcntl
+    except ImportError:  # not on this platform
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # not on this kind of disk
+        return None
+    return True
+
+
+def clear_partials(folder: Path, ours: Callable[[str], bool], alone: bool = False) -> None:
+    """Remove the temporaries that killed processes left of files whose names are `ours`; nothing else.
+
+    Where the caller holds the folder, and so writes in it `alone`, all of them are left over.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        match = _PARTIAL_NAME.fullmatch(name)
+        if not match or not ours(match["name"]) or not untrusted.is_regular(folder / name):
+            continue
+        if alone or _left_over(folder / name, known=bool(match["token"])):
+            with suppress(OSError):
+                (folder / name).unlink()
+
+
+def _left_over(path: Path, known: bool) -> bool:
+    """Whether no process is writing this temporary; older versions did not hold theirs."""
+    try:
+        found = untrusted.require_regular(path)
+        if not known:
+            return time.time() - found.st_mtime > OLD
+        with untrusted.open_file(path) as file:
+            return _hold(file.fileno()) is True
+    except OSError:
+        return False
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def append(path: Path, line: str) -> int:
+    """Add a line and make it last; the file's size after it."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | untrusted.CAREFULLY, 0o666)
+        with os.fdopen(handle, "ab") as file:
+            found = os.fstat(handle)
+            if wrong := untrusted.unlike_file(found.st_mode):
+                raise OSError(errno.EINVAL, f"it is {wrong}, not a regular file")
+            if found.st_nlink > 1:
+                raise OSError(errno.EMLINK, "it has a second name elsewhere, whose content would change with it")
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(handle)
+            return file.tell()
+    except OSError as error:
+        raise SaveError(f"Could not write to {path}: {error.strerror or error}.") from None
+
+
+def cut(path: Path, size: int) -> None:
+    """Cut a file back to so many bytes, for good; a file that has a second name elsewhere gets a copy of its own."""
+    try:
+        with untrusted.open_file(path) as file:
+            before = os.fstat(file.fileno())
+            kept = file.read(size) if before.st_nlink > 1 else b""
+        if before.st_nlink > 1:
+            write(path, kept)
+            return
+        handle = os.open(path, os.O_WRONLY | untrusted.CAREFULLY)
+        try:
+            os.ftruncate(handle, size)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise SaveError(f"Could not write to {path}: {error.strerror or error}.") from None
+
+
+def finite(content: Any) -> Any:
+    """The same with numbers that JSON has no word for as null."""
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def seal(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:
+    """Tensors and facts as one safetensors file with its own hash in the header."""
+    from safetensors.torch import save
+
+    content = save(dict(tensors), {**facts, "sha256": _BLANK})
+    return content.replace(_BLANK.encode(), hashlib.sha256(content).hexdigest().encode(), 1)
+
+
+def unseal(path: Path, at_most: int | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and facts of a sealed file, or a RunError that says what is wrong with it.
+
+    A file of more bytes than the caller expects `at_most` is refused before it is read.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    with _opened(path) as (file, size):
+        header = _header(path, file, size)
+        if at_most is not None and size > at_most:
+            raise RunError(f"{path} has {size:,} bytes; this model's are at most {at_most:,}. It is another's.")
+        file.seek(0)
+        content = file.read(size)
+    try:
+        hashed = hashlib.sha256(content[: header.seal_at])
+        hashed.update(_BLANK.encode())
+        hashed.update(memoryview(content)[header.seal_at + len(_BLANK) :])
+        if hashed.hexdigest() != header.stated or len(content) != size:
+            raise ValueError
+        return load(content), header.facts
+    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError):
+        raise _damaged(path, size) from None
+
+
+def header_facts(path: Path) -> dict[str, str]:
+    """The facts in a sealed file's header, which is read alone: its hash is not checked."""
+    with _opened(path) as (file, size):
+        return _header(path, file, size).facts
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the tensors of a sealed file."""
+
+    facts: dict[str, str]
+    stated: str  # the hash that the file says it has
+    seal_at: int  # where that stands
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A file that should be a sealed one, and its size."""
+    if path.suffix in PICKLES:
+        raise RunError(f"{path} is a pickle, which can run code when it is opened; it is not loaded.")
+    try:
+        with untrusted.open_file(path) as file:
+            yield file, os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _header(path: Path, file: BinaryIO, size: int) -> Header:
+    """The header, whose tensors must fill the file exactly."""
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if length > min(size - 8, HEADER):
+        raise _damaged(path, size)
+    text = file.read(length)
+    try:
+        content = untrusted.parse_json(text)
+        facts = content.pop("__metadata__")
+        stated = facts.pop("sha256")
+        if len(stated) != len(_BLANK) or not all(isinstance(value, str) for value in facts.values()):
+            raise ValueError
+        ends = [tensor["data_offsets"][1] for tensor in content.values()]
+        if 8 + length + max(ends, default=0) != size:
+            raise ValueError
+        return Header(dict(facts), stated, 8 + text.index(stated.encode()))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise _damaged(path, size) from None
+
+
+def _damaged(path: Path, size: int) -> RunError:
+    return RunError(f"{path} is damaged ({size:,} bytes; its hash does not match).")

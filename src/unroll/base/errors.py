@@ -1,0 +1,81 @@
+"""Everything that Unroll raises on purpose.
+
+    UnrollError                  the root: catch this one
+    ├── InputError               something the user gave cannot be used; the command exits with 2
+    │   ├── ConfigurationError   an option or a line of run.toml
+    │   ├── CorpusError          a corpus that cannot be read or is too small
+    │   ├── SymbolError          a symbol that the vocabulary does not hold
+    │   └── RunError             a run folder that is missing something, damaged or another's
+    ├── SaveError                the disk refused; what was saved before is intact
+    └── Interrupted              Ctrl-C, SIGTERM or a closed terminal, after everything was saved
+
+A message says what is wrong, what was got, and what would do. Problems of one input are gathered and told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from unroll.base.printable import one_line
+
+
+class UnrollError(Exception):
+    """The root of the tree. What is wrong may quote a name or a file from anywhere: each problem is one printable line.
+
+    A message is for people, in a notebook's traceback and in a log as well as on our own command line.
+    """
+
+    exit_code = 1
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = tuple(map(one_line, problems))
+        super().__init__(*self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
+
+
+class InputError(UnrollError):
+    """Something the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class ConfigurationError(InputError):
+    """An option or a line of run.toml."""
+
+
+class CorpusError(InputError):
+    """A corpus that cannot be read or is too small."""
+
+
+class SymbolError(InputError):
+    """A symbol that the vocabulary does not hold."""
+
+
+class RunError(InputError):
+    """A run folder that is missing something, damaged or another's."""
+
+
+class SaveError(UnrollError):
+    """The disk refused; what was saved before is intact."""
+
+
+class Interrupted(UnrollError):
+    """Ctrl-C, SIGTERM or a closed terminal, after everything was saved."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"Interrupted by signal {signal_number}.")
+        self.exit_code = 128 + signal_number
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean x?' where some known word is close, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """1 file, 2,000 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

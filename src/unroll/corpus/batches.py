@@ -1,0 +1,199 @@
+"""Which tokens batch i holds, for every run of a fleet: a pure function of i, so there is nothing to save.
+
+Row j of batch i starts at floor(j·N/B) + i·k1 in a train set of N tokens. An epoch ends before the batch in which the
+last row's window of k2 + 1 tokens would run past the end; then the train set is rotated and i starts again at 0.
+
+Shapes: M runs, T = k2 time steps, B rows, K scored positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unroll.base import randomness
+from unroll.base.errors import CorpusError
+from unroll.corpus.corpus import Corpus, Split
+from unroll.engines.cuda import compiler
+from unroll.experiment.experiment import Experiment
+
+AHEAD = 64  # batches whose places are worked out at once
+SOURCE = Path(compiler.__file__).with_name("batches.cu")
+THREADS = 256
+TOKENS = {1: "unsigned char", 2: "unsigned short", 4: "int", 8: "long long"}  # by the bytes of one; none is below 0
+
+
+class Batch(NamedTuple):
+    """What one training step reads."""
+
+    number: Tensor  # counted from 0 over the whole run; on the device, so that a recorded step can be replayed
+    inputs_MTB: Tensor
+    targets_MKB: Tensor
+    gap_MTB: Tensor | None  # tokens between this window and the next, where k1 > k2 and a state is carried
+    reset_MB: Tensor  # rows whose carried state is set to 0 before this batch
+
+
+_orders: WeakValueDictionary[tuple[int, int, int], Any] = WeakValueDictionary()
+
+
+def _shuffled(seed: int, epoch: int, windows: int) -> randomness.Order:
+    """The order of an epoch's windows, once for all runs that have the same."""
+    found = _orders.get((seed, epoch, windows))
+    if found is None:
+        found = _orders[seed, epoch, windows] = randomness.permutation(seed, "shuffle", epoch, windows)
+    return cast(randomness.Order, found)
+
+
+class Schedule:
+    """One run's windows."""
+
+    def __init__(self, experiment: Experiment, train: int) -> None:
+        self.experiment, self.train = experiment, train
+        scheme, rows = experiment.scheme, experiment.rows
+        # The last row's window must end inside the train set: start + i·k1 + k2 + 1 <= N.
+        room = train - (rows - 1) * train // rows - (scheme.k2 + 1)
+        if room < 0:
+            needed = rows * scheme.k2 + 1
+            raise CorpusError(
+                f"{rows:,} rows of windows of k2 + 1 = {scheme.k2 + 1:,} tokens need a train set of {needed:,} tokens; "
+                f"this one has {train:,}. Lower --k2 or --rows, or bring more text."
+            )
+        self.row_starts = np.arange(rows, dtype=np.int64) * train // rows
+        self.batches_an_epoch = room // scheme.k1 + 1
+        self._order: tuple[int, randomness.Order] | None = None
+
+    @property
+    def windows(self) -> int:
+        """How many an epoch has."""
+        return self.batches_an_epoch * len(self.row_starts)
+
+    def starts(self, number: int) -> NDArray[np.int64]:
+        """Where each row's window starts in the rotated train set."""
+        epoch, i = divmod(number, self.batches_an_epoch)
+        if not self.experiment.shuffle:
+            return self.row_starts + i * self.experiment.scheme.k1
+        if self._order is None or self._order[0] != epoch:
+            self._order = None  # before there is another
+            self._order = epoch, _shuffled(self.experiment.seed, epoch, self.windows)
+        rows = len(self.row_starts)
+        batch, row = np.divmod(self._order[1][i * rows : (i + 1) * rows].astype(np.int64), rows)
+        return np.asarray(self.row_starts[row] + batch * self.experiment.scheme.k1)
+
+    def places(self, first: int, count: int) -> NDArray[np.int64]:
+        """Where the rows' windows of batches first … first + count − 1 start in the train set, which has an end."""
+        numbers = np.arange(first, first + count)
+        if self.experiment.shuffle:
+            return np.stack([self.starts(int(n)) for n in numbers])
+        epochs, i = np.divmod(numbers, self.batches_an_epoch)
+        rotations = {int(e): self.rotation(int(e) * self.batches_an_epoch) for e in np.unique(epochs)}
+        moved = i * self.experiment.scheme.k1 + np.array([rotations[int(e)] for e in epochs])
+        return np.asarray(self.row_starts + moved[:, None])
+
+    def rotation(self, number: int) -> int:
+        """How far the train set has been rotated when this batch is read."""
+        epoch = number // self.batches_an_epoch
+        if self.experiment.shuffle or epoch == 0:
+            return 0
+        if self.experiment.rotation == "continue":
+            return epoch * self.batches_an_epoch * self.experiment.scheme.k1 % self.train
+        return randomness.below(self.experiment.seed, "rotation", epoch, self.train)
+
+    def resets(self, number: int) -> NDArray[np.bool_]:
+        """Which rows' carried state is set to 0 before this batch."""
+        reset, rows = self.experiment.scheme.reset, self.experiment.rows
+        if isinstance(reset, float | int):
+            return randomness.uniform(self.experiment.seed, "reset", number, rows) < reset
+        return np.full(rows, reset == "epoch" and number % self.batches_an_epoch == 0)
+
+    def all_resets(self, first: int, count: int) -> NDArray[np.bool_]:
+        """The same for a stretch of batches."""
+        return np.stack([self.resets(n) for n in range(first, first + count)])
+
+
+class Batches:
+    """The batches of a fleet, gathered on its device from text that stays there."""
+
+    def __init__(self, experiments: Sequence[Experiment], corpora: Sequence[Corpus], device: torch.device) -> None:
+        scheme = experiments[0].scheme
+        self.k2, self.K, self.gap = scheme.k2, scheme.scored, max(e.scheme.gap for e in experiments)
+        splits = [corpus.split(e.split_seed) for e, corpus in zip(experiments, corpora, strict=True)]
+        self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
+        self._text, bases = _text(corpora, device)
+        self._places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
+        self._ahead: tuple[range, Tensor, Tensor] | None = None
+
+    def __getitem__(self, number: int) -> Batch:
+        return self.gather(torch.tensor(number, device=self._text.device), *self.at(number))
+
+    def at(self, number: int) -> tuple[Tensor, Tensor]:
+        """Where the windows of a batch start [M, B], and which rows are reset before it."""
+        if self._ahead is None or number not in self._ahead[0]:
+            self._ahead = range(number, number + AHEAD), *self.stretch(number, AHEAD)
+        numbers, starts_nMB, resets_nMB = self._ahead
+        n = number - numbers.start
+        return starts_nMB[n], resets_nMB[n]
+
+    def stretch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Where the windows of the next batches start, and which rows are reset before each."""
+        starts = np.stack([s.places(first, count) for s in self.schedules], axis=1)
+        resets = np.stack([s.all_resets(first, count) for s in self.schedules], axis=1)
+        return self._sent(starts), self._sent(resets)
+
+    def _sent(self, values: NDArray[Any]) -> Tensor:
+        """On the device; a GPU goes on with what it was told before."""
+        tensor = torch.from_numpy(values)
+        if self._text.device.type == "cuda":
+            return tensor.pin_memory().to(self._text.device, non_blocking=True)
+        return tensor.to(self._text.device)
+
+    def gather(self, number: Tensor, starts_MB: Tensor, reset_MB: Tensor) -> Batch:
+        """The tokens behind those starts; on the device alone."""
+        window = self._tokens(starts_MB, 0, self.k2 + 1)
+        gap = self._tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None
+        return Batch(number, window[:, :-1], window[:, -self.K :], gap, reset_MB)
+
+    def gather_at(self, number: Tensor, starts_nMB: Tensor, resets_nMB: Tensor, at: Tensor) -> Batch:
+        """The same of batch `at` of a stretch, on an NVIDIA GPU: one launch."""
+        (_, M, B), T, K, device = starts_nMB.shape, self.k2, self.K, self._text.device
+        inputs, targets = (torch.empty(M, n, B, dtype=torch.int32, device=device) for n in (T, K))
+        reset = torch.empty(M, B, dtype=torch.bool, device=device)
+        code = compiler.Module.load((SOURCE,), {"TOKEN": TOKENS[self._text.element_size()]})
+        code["gather"].launch(
+            (-(-(T + 1) * B // THREADS), M), THREADS, self._text, self._places, starts_nMB, resets_nMB, at,
+            inputs, targets, reset, B, T, K,
+        )  # fmt: skip
+        gap = None
+        if self.gap:
+            gap = self._tokens(starts_nMB.index_select(0, at)[0], self.k2, self.k2 + self.gap)
+        return Batch(number, inputs, targets, gap, reset)
+
+    def _tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
+        """Tokens `first` to `last` − 1 behind each start, as [M, T, B]."""
+        train, offset, total, base = self._places.unbind(1)
+        t = torch.arange(first, last, device=starts_MB.device).view(1, -1, 1)
+        places = (starts_MB.unsqueeze(1) + t) % train.view(-1, 1, 1)
+        places = (places + offset.view(-1, 1, 1)) % total.view(-1, 1, 1) + base.view(-1, 1, 1)
+        return self._text[places].long()
+
+
+def _place(split: Split, base: int) -> tuple[int, int, int, int]:
+    return split.train, split.offset, split.train + split.test, base
+
+
+def _text(corpora: Sequence[Corpus], device: torch.device) -> tuple[Tensor, list[int]]:
+    """Every different corpus once, end to end, and where each run's own begins."""
+    different: dict[int, Corpus] = {id(corpus): corpus for corpus in corpora}
+    dtype = np.result_type(*(corpus.ids.dtype for corpus in different.values()))
+    begins, total = {}, 0
+    for key, corpus in different.items():
+        begins[key], total = total, total + len(corpus.ids)
+    parts = [torch.from_numpy(corpus.ids.astype(dtype, copy=False)) for corpus in different.values()]
+    text = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return text.to(device), [begins[id(corpus)] for corpus in corpora]

@@ -1,0 +1,226 @@
+"""From a path or a name to token ids, and the split into a train and a test set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unroll.base import randomness
+from unroll.corpus import encoding as encodings
+from unroll.corpus import sources
+from unroll.corpus.cached_ids import Facts
+from unroll.corpus.chosen_files import Choice
+from unroll.corpus.recorded_size import Extent, Recorded
+from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary
+from unroll.experiment.experiment import Experiment
+
+TEST_TOKENS = 11_100
+MANY_SYMBOLS = 1_000
+RARE = 5  # times
+CHUNK = 1 << 22  # tokens looked at together where a corpus is too large to hold
+
+
+@dataclass(frozen=True)
+class Split:
+    """The corpus rotated by `offset`: the first `train` tokens, then `test`."""
+
+    offset: int
+    train: int
+    test: int
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Token ids, the vocabulary that reads them, and where they came from.
+
+    >>> corpus = Corpus.from_text("to be or not to be " * 100)
+    >>> corpus.tokens, corpus.unique
+    (1900, 7)
+    >>> corpus.split(seed=0).test
+    190
+    """
+
+    source: str
+    name: str  # with what should always be said beside it: "english (reconstruction)"
+    vocabulary: Vocabulary
+    ids: Ids
+    sha256: str  # of the bytes read, so that `sha256sum` of a file agrees
+    encoding: str = "utf-8"
+    min_count: int = 1
+    choice: Choice = field(default_factory=Choice)
+    notes: tuple[str, ...] = ()
+    paper: str | None = None  # the name of the paper's data set, where this is its very file
+    extent: Extent = field(default_factory=Extent)  # of the files that were read
+
+    @classmethod
+    def open(
+        cls,
+        source: str,
+        kind: str = "auto",
+        encoding: str = "utf-8",
+        min_count: int = 1,
+        ext: tuple[str, ...] = (),
+        exclude: tuple[str, ...] = (),
+        ascii: bool = False,
+    ) -> Corpus:
+        """The corpus behind a path, a folder or a name that `unroll data list` shows."""
+        return cls._found(source, kind, min_count, Choice(tuple(ext), tuple(exclude), ascii, encoding))
+
+    @classmethod
+    def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
+        """A corpus from a text in memory."""
+        content = text.encode("utf-8", "surrogatepass")
+        source = sources.Source("", name, len(content), lambda: iter((content,)))
+        return cls._encoded(source, kind, min_count, Choice())
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
+        """A corpus from what would stand in a file, checked as a file is."""
+        choice = Choice(ascii=ascii, encoding=encoding)
+        kept = sources.chosen_bytes(content, choice)
+        return cls._encoded(sources.Source(name, name, len(kept), lambda: iter((kept,)), single=True), kind, 1, choice)
+
+    @classmethod
+    def named(cls, experiment: Experiment) -> Corpus:
+        """The corpus that an experiment names, read as it says; no more of it than the experiment recorded, if it did.
+
+        A run may come from a stranger, who wrote down what to read.
+        """
+        e = experiment
+        choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
+        extent = Extent(max(0, e.files), max(0, e.bytes))
+        return cls._found(
+            e.corpus, e.kind, e.min_count, choice, Recorded(extent, max(0, e.tokens)) if e.sha256 else None
+        )
+
+    @classmethod
+    def _found(cls, source: str, kind: str, min_count: int, choice: Choice, recorded: Recorded | None = None) -> Corpus:
+        encodings.require_encoding(choice.encoding)
+        return cls._encoded(sources.find(source, choice, recorded), kind, min_count, choice)
+
+    @classmethod
+    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: Choice) -> Corpus:
+        facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
+        vocabulary = Vocabulary(facts.kind, facts.symbols)
+        notes = (*source.notes, *_notes(facts, min_count), *told)
+        return cls(
+            source.where,
+            source.title,
+            vocabulary,
+            ids,
+            facts.sha256,
+            choice.encoding,
+            min_count,
+            choice,
+            notes,
+            facts.paper,
+            source.extent,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are."""
+        return len(self.ids)
+
+    @property
+    def unique(self) -> int:
+        """How many different ones."""
+        return len(self.vocabulary)
+
+    def split(self, seed: int) -> Split:
+        """Rotated by a seeded offset, the last 11,100 tokens (of a small corpus: the last tenth) are the test set."""
+        test = TEST_TOKENS if self.tokens >= 10 * TEST_TOKENS else self.tokens // 10
+        return Split(randomness.below(seed, "split", 0, self.tokens), self.tokens - test, test)
+
+    def train_ids(self, seed: int) -> Ids:
+        """The train set, in order, copied."""
+        return np.concatenate(list(self._train_chunks(seed)))
+
+    def test_ids(self, seed: int) -> Ids:
+        """The test set, in order."""
+        split = self.split(seed)
+        return np.asarray(self.ids[(split.offset + split.train + np.arange(split.test)) % self.tokens])
+
+    def _train_chunks(self, seed: int, overlap: int = 0) -> list[Ids]:
+        """The train set in order, a chunk at a time, without copying; each chunk repeats the last `overlap` tokens."""
+        split = self.split(seed)
+        end = min(split.offset + split.train, self.tokens)
+        parts = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
+        chunks = [part[at : at + CHUNK + overlap] for part in parts for at in range(0, len(part), CHUNK)]
+        if overlap and len(parts[0]) and len(parts[1]):
+            chunks.append(np.concatenate((parts[0][-overlap:], parts[1][:overlap])))
+        return chunks
+
+    def described_in(self, experiment: Experiment) -> Experiment:
+        """The experiment with this corpus's facts filled in."""
+        return replace(
+            experiment,
+            corpus=self.source,
+            title=self.name,
+            kind=self.vocabulary.kind,
+            encoding=self.encoding,
+            min_count=self.min_count,
+            ext=self.choice.ext,
+            exclude=self.choice.exclude,
+            ascii=self.choice.ascii,
+            sha256=self.sha256,
+            files=self.extent.files,
+            bytes=self.extent.bytes,
+            tokens=self.tokens,
+            unique=self.unique,
+        )
+
+    def rare(self, below: int = RARE) -> list[str]:
+        """The symbols that occur fewer times than `below`."""
+        counts = np.zeros(self.unique, np.int64)
+        for begin in range(0, self.tokens, CHUNK):
+            counts += np.bincount(self.ids[begin : begin + CHUNK], minlength=self.unique)
+        return [symbol for symbol, count in zip(self.vocabulary.symbols, counts, strict=True) if count < below]
+
+    def unigram_perplexity(self, split_seed: int = 0) -> float:
+        """Of the test set, under the train set's frequencies: what knowing nothing but frequencies gives."""
+        return float(np.exp(-np.log(self._frequencies(split_seed)[self.test_ids(split_seed)]).mean()))
+
+    def bigram_perplexity(self, split_seed: int = 0) -> float:
+        """Of the test set, each token given the one before; unseen pairs fall back on the frequencies."""
+        test = self.test_ids(split_seed).astype(np.int64)
+        # Only pairs that the test set asks for are counted, so that a vocabulary of any size will do.
+        asked, place = np.unique(test[:-1] * self.unique + test[1:], return_inverse=True)
+        pairs, firsts = np.zeros(len(asked), np.int64), np.zeros(self.unique, np.int64)
+        for chunk in self._train_chunks(split_seed, overlap=1):
+            ids = chunk.astype(np.int64)
+            codes = ids[:-1] * self.unique + ids[1:]
+            at = np.minimum(np.searchsorted(asked, codes), len(asked) - 1)
+            pairs += np.bincount(at[asked[at] == codes], minlength=len(asked))
+            firsts += np.bincount(ids[:-1], minlength=self.unique)
+        conditional = (pairs[place] + self._frequencies(split_seed)[test[1:]]) / (firsts[test[:-1]] + 1)
+        return float(np.exp(-np.log(conditional).mean()))
+
+    def _frequencies(self, split_seed: int) -> NDArray[np.float64]:
+        counts = np.ones(self.unique)
+        for chunk in self._train_chunks(split_seed):
+            counts += np.bincount(chunk, minlength=self.unique)
+        return np.asarray(counts / counts.sum())
+
+
+def _notes(facts: Facts, min_count: int) -> list[str]:
+    """What is allowed but should be known."""
+    notes = []
+    if facts.marks:
+        notes.append("A byte-order mark (3 bytes) at the start was left out.")
+    if facts.windows_ends and facts.kind in ("chars", "bytes", "words"):
+        notes.append(
+            f"{facts.windows_ends:,} Windows line ends (CRLF): each is two tokens. Convert it if that is not meant."
+        )
+    if len(facts.symbols) > MANY_SYMBOLS:
+        rare = sum(count < RARE for count in facts.counts)
+        notes.append(
+            f"{len(facts.symbols):,} different symbols, {rare:,} of them fewer than {RARE} times. "
+            f"--min-count {RARE} would make those one unknown symbol."
+        )
+    if min_count > 1 and UNKNOWN in facts.symbols:
+        unknown = facts.counts[facts.symbols.index(UNKNOWN)]
+        notes.append(f"{unknown:,} tokens rarer than --min-count {min_count} became {UNKNOWN}.")
+    return notes

@@ -1,0 +1,1 @@
+"""The paper's data sets, brought from their publisher and checked."""

@@ -1,0 +1,1 @@
+"""MIDI files in and out."""

@@ -1,0 +1,43 @@
+"""Corpora, opened once each and shared by all runs that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unroll.base.errors import InputError
+from unroll.corpus.corpus import Corpus
+from unroll.experiment.experiment import Experiment
+from unroll.training.preflight import open_corpus
+
+Key = tuple[object, ...]
+
+
+class Library:
+    """What has been opened so far."""
+
+    def __init__(self, corpora: Iterable[Corpus] = ()) -> None:
+        self._open: dict[Key, Corpus] = {}
+        self._wrong: dict[Key, InputError] = {}  # so that what cannot be read is tried once
+        for corpus in corpora:
+            self._add(corpus)
+
+    def open(self, experiment: Experiment) -> Corpus:
+        """The corpus that an experiment names, checked against its hash where it has one."""
+        key = _key(experiment)
+        if key in self._wrong:
+            raise self._wrong[key]
+        if key not in self._open:
+            try:
+                self._open[key] = self._add(open_corpus(experiment))
+            except InputError as error:
+                self._wrong[key] = error
+                raise
+        return self._open[key]
+
+    def _add(self, corpus: Corpus) -> Corpus:
+        """Under the name that experiments have once its facts are filled in; the same text under two stays one."""
+        return self._open.setdefault(_key(corpus.described_in(Experiment())), corpus)
+
+
+def _key(e: Experiment) -> Key:
+    return e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.sha256

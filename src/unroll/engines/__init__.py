@@ -1,0 +1,1 @@
+"""How it is computed fast: a room for each backend, and the one seam in front of them."""

@@ -1,0 +1,1 @@
+"""Machine code for this very processor, made where it runs."""

@@ -1,0 +1,116 @@
+"""Dropout on a CPU, compiled: the factors that `base/randomness.py` defines for each element, many at a time.
+
+An element's factor is 0 or 1 / (1 − rate), by one word of Philox-4x32-10; a block of the counter gives four elements
+their words.
+
+Shapes: M runs, N rows, H columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from unroll.base import randomness
+from unroll.base.randomness import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
+from unroll.engines import cpu_threads
+from unroll.engines.buffer_pool import take
+from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu.builder import Code, Value, vector_bytes
+from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.packing import start
+
+
+class Dropout(NamedTuple):
+    """Each run's rate and the two words of its seed, and the number of the batch, as a whole number in memory."""
+
+    rates_M: Tensor
+    seeds_M: Sequence[tuple[int, int]]
+    batch: Tensor  # so that a recorded step can be replayed
+
+    def factors(self, purpose: str, N: int, H: int) -> Tensor:
+        """What each element of [M, N, H] is multiplied by."""
+        M, dtype, together = len(self.seeds_M), self.rates_M.dtype, 4 * _lanes()
+        groups = -(-N * H // together)
+        out = take((M, groups * together), dtype)
+        write = _factors_for(8 * dtype.itemsize)
+        bounds = [math.ceil(rate * 2.0**32) for rate in self.rates_M.double().tolist()]
+        scales_M = 1 / (1 - self.rates_M)
+        shares, word = cpu_threads.divided(groups, cpu_threads.count()), randomness.purpose_word(purpose)
+
+        batch = self.batch.data_ptr()
+        runs = [((start(out, m),), (batch, word, *self.seeds_M[m], bounds[m], start(scales_M, m))) for m in range(M)]
+        parallel_calls.do(write, [(*goal, x.start, x.stop - x.start, *rest) for goal, rest in runs for x in shares])
+        return out[:, : N * H].view(M, N, H)
+
+
+def _lanes() -> int:
+    return vector_bytes() // 8
+
+
+def _write(
+    code: Code,
+    out: Value,  # a run's own
+    first: Value,  # the groups to do, of a vector of blocks each
+    groups: Value,
+    batch: Value,  # where its number stands
+    purpose: Value,
+    seed_low: Value,
+    seed_high: Value,
+    bound: Value,  # words below it drop their element
+    scale: Value,  # where it stands: what the others are multiplied by
+) -> None:
+    """The counter is (block, batch, purpose, 0), the key the seed: see `randomness.philox`, whose rounds these are."""
+    from llvmlite import ir
+
+    builder, lanes = code.builder, _lanes()
+    whole, wide = ir.VectorType(ir.IntType(64), lanes), ir.VectorType(code.element, lanes)
+
+    def every(number: Any, kind: Any = whole) -> Any:
+        """One number in every place."""
+        if isinstance(number, int):
+            return ir.Constant(kind, [number] * lanes)
+        none, zero = ir.Constant(kind, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        return builder.shuffle_vector(builder.insert_element(none, number, zero), none, places)
+
+    def word(value: Any) -> Any:
+        return builder.and_(value, every(WORD))
+
+    keys = [(word(every(seed_low.it)), word(every(seed_high.it)))]
+    for _ in range(ROUNDS - 1):
+        keys.append(tuple(word(builder.add(k, every(s))) for k, s in zip(keys[-1], KEY_STEPS, strict=True)))
+    others = [word(every(value.it)) for value in (code.load_index(batch, code.number(0)), purpose)]
+    kept, dropped, least = every(code.load_element(scale).it, wide), ir.Constant(wide, [0.0] * lanes), every(bound.it)
+    order = ir.Constant(whole, list(range(lanes)))
+    with code.loop(groups) as n:
+        blocks = builder.add(every(((first + n) * lanes).it), order)
+        c0, (c1, c2), c3 = word(blocks), others, every(0)
+        for k0, k1 in keys:
+            p0, p1 = (builder.mul(c, every(m)) for c, m in zip((c0, c2), MULTIPLIERS, strict=True))
+            high0, high1 = (builder.lshr(p, every(32)) for p in (p0, p1))
+            c0, c2 = (builder.xor(builder.xor(h, c), k) for h, c, k in ((high1, c1, k0), (high0, c3, k1)))
+            c1, c3 = word(p1), word(p0)
+        found = [builder.select(builder.icmp_unsigned("<", c, least), dropped, kept) for c in (c0, c1, c2, c3)]
+        # The four words of a block are neighbours: all the first words stand in the first vector, and so on.
+        halves = [_joined(builder, found[n : n + 2], range(2 * lanes)) for n in (0, 2)]
+        neighbours = _joined(builder, halves, [lane + lanes * place for lane in range(lanes) for place in range(4)])
+        goal = code.at(out, (first + n) * (4 * lanes))
+        builder.store(neighbours, goal.it, align=code.bits // 8)
+
+
+def _joined(builder: Any, two: Sequence[Any], places: Sequence[int]) -> Any:
+    """The elements in these places of two vectors, one behind the other."""
+    from llvmlite import ir
+
+    return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), len(places)), list(places)))
+
+
+@cache
+def _factors_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(_write, bits, "annannnna")

@@ -1,0 +1,201 @@
+"""The head's two passes as machine code: see `builder.py`.
+
+Shapes: N rows, R rows of a chunk, H hidden, D dense, V vocabulary, all padded to whole panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from unroll.engines.cpu.arithmetic import exp
+from unroll.engines.cpu.builder import Code, Value, Variable
+from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.products import BLOCK, Begin, Terms, add_transposed_product, clear, left_side, product, spaced
+
+# Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
+# cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
+FORWARD, BACK = 64, BLOCK
+
+
+def _chunks(code: Code, first: Value, rows: Value, most: int, work: Callable[[Value, Value], None]) -> None:
+    """work(first row, how many) for each chunk."""
+    with code.loop((rows + (most - 1)) // most) as n:
+        work(first + n * most, (rows - n * most).at_most_number(most))
+
+
+def forward(
+    code: Code,
+    h: Value,  # [N, H]
+    W: Value,  # [H, D], packed
+    b: Value,
+    O: Value,  # [D, V], packed
+    o: Value,  # −inf for symbols that cannot be predicted
+    x: Value,  # [N, D]: the dense activations
+    p: Value,  # [N, V]: the probabilities
+    shift: Value,  # [N]: the largest logit
+    total: Value,  # [N]: the sum of e to the logits less the largest
+    chosen: Value,  # [N]: the logit of the target
+    targets: Value,  # [N]
+    factors: Value,  # [N, D]: dropout's, where it `drops`
+    room: Value,  # [FORWARD, H or D]: see `left_side`
+    first: Value,  # the rows to do
+    rows: Value,
+    H: Value,
+    D: Value,
+    V: Value,
+    *,
+    leak: float,
+    drops: bool,
+) -> None:
+    """Some rows through all layers, a chunk at a time."""
+
+    def chunk(row: Value, R: Value) -> None:
+        p_R = code.at(p, row * V)
+        logits(code, h, W, b, O, o, x, p, room, row, R, H, D, V, leak=leak, factors=factors if drops else None)
+        with code.loop(R) as r:
+            n, own = row + r, code.at(p_R, r * V)
+            code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
+            _softmax(code, own, code.at(shift, n), code.at(total, n), V)
+
+    _chunks(code, first, rows, FORWARD, chunk)
+
+
+def logits(
+    code: Code,
+    h: Value,  # [N, H]
+    W: Value,  # [H, D], packed
+    b: Value,
+    O: Value,  # [D, V], packed
+    o: Value,
+    x: Value,  # [N, D]: the dense activations
+    out: Value,  # [N, V]
+    room: Value,
+    first: Value,  # the rows to do
+    rows: Value,
+    H: Value,
+    D: Value,
+    V: Value,
+    *,
+    leak: float,
+    factors: Value | None = None,  # [N, D]: dropout's
+) -> None:
+    """Some rows through both layers."""
+    x_R, out_R = code.at(x, first * D), code.at(out, first * V)
+    h_R = left_side(code, code.at(h, first * H), rows, H, room)
+    product(code, x_R, h_R, W, rows, H, D, Begin(b, code.number(0)))
+    with code.loop(rows * D // code.lanes) as v:
+        place = code.at(x_R, v * code.lanes)
+        value = code.load(place)
+        value = value.where_below(value, code.constant(0.0), value * leak)
+        if factors is not None:
+            value = value * code.load(code.at(factors, first * D + v * code.lanes))
+        code.store(value, place)
+    product(code, out_R, left_side(code, x_R, rows, D, room), O, rows, D, V, Begin(o, code.number(0)))
+
+
+def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
+    """One row of logits becomes probabilities."""
+    most = Variable(code, code.load(own))
+    with code.loop(V // code.lanes) as v:
+        value = code.load(code.at(own, v * code.lanes))
+        most.set(most.get().at_least(value))
+    largest = code.largest(most.get())
+    code.store_element(largest, shift)
+    sums = Variable(code, code.constant(0.0))
+    with code.loop(V // code.lanes) as v:
+        place = code.at(own, v * code.lanes)
+        value = exp(code, code.load(place) - code.spread(largest))
+        sums.set(sums.get() + value)
+        code.store(value, place)
+    summed = code.total(sums.get())
+    code.store_element(summed, total)
+    share = code.constant(1.0) / code.spread(summed)
+    with code.loop(V // code.lanes) as v:
+        place = code.at(own, v * code.lanes)
+        code.store(code.load(place) * share, place)
+
+
+def backward(
+    code: Code,
+    h: Value,  # [N, H]
+    W: Value,  # [D, H]: transposed, packed
+    O: Value,  # [V, D]: transposed, packed
+    x: Value,  # [N, D]
+    p: Value,  # [N, V]: the gradients of the logits take their place
+    d_nll: Value,  # [N]
+    targets: Value,  # [N]
+    factors: Value,  # [N, D]: dropout's, where it `drops`
+    d_x: Value,  # [BACK, D]: scratch
+    d_h: Value,  # [N, H]
+    d_W: Value,  # [H, D], rows spaced
+    d_b: Value,
+    d_O: Value,  # [D, V], rows spaced
+    d_o: Value,
+    room: Value,  # [BACK, V or D]
+    first: Value,  # the rows to do
+    rows: Value,
+    H: Value,
+    D: Value,
+    V: Value,
+    *,
+    leak: float,
+    drops: bool,
+) -> None:
+    """Some rows back through all layers, a chunk at a time."""
+    none = code.number(0)
+    D_apart, V_apart = (spaced(n, code.lanes) for n in (D, V))
+    for sums, elements in ((d_W, H * D_apart), (d_b, D), (d_O, D * V_apart), (d_o, V)):
+        clear(code, sums, elements)
+
+    def chunk(row: Value, R: Value) -> None:
+        h_R, x_R, p_R, d_h_R = (code.at(a, row * n) for a, n in ((h, H), (x, D), (p, V), (d_h, H)))
+        with code.loop(R) as r:
+            n, own = row + r, code.at(p_R, r * V)
+            weight = code.at(d_nll, n)
+            # (softmax − one-hot) · d_nll
+            _scale(code, own, code.load_spread(weight), V)
+            place = code.at(own, code.load_index(targets, n))
+            code.store_element(code.load_element(place) - code.load_element(weight), place)
+            with code.loop(V // code.lanes) as v:
+                total = code.at(d_o, v * code.lanes)
+                code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
+        terms = Terms(R, code.number(1), R)
+        add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
+        product(code, d_x, left_side(code, p_R, R, V, room), O, R, V, D)
+        with code.loop(R) as r, code.loop(D // code.lanes) as v:
+            j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
+            value, total = code.load(place), code.at(d_b, j)
+            if drops:
+                value = value * code.load(code.at(factors, (row + r) * D + j))
+            value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)
+            code.store(value, place)
+            code.store(code.load(total) + value, total)
+        add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
+        product(code, d_h_R, left_side(code, d_x, R, D, room), W, R, D, H)
+
+    _chunks(code, first, rows, BACK, chunk)
+
+
+def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:
+    with code.loop(V // code.lanes) as v:
+        place = code.at(own, v * code.lanes)
+        code.store(code.load(place) * factor, place)
+
+
+@cache
+def forward_for(bits: int, leak: float, drops: bool, narrow: bool) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(forward, bits, "aaaaaaaaaaaaannnnn", narrow, leak=leak, drops=drops)
+
+
+@cache
+def backward_for(bits: int, leak: float, drops: bool, narrow: bool) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(backward, bits, "aaaaaaaaaaaaaaannnnn", narrow, leak=leak, drops=drops)
+
+
+@cache
+def logits_for(bits: int, leak: float) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(logits, bits, "aaaaaaaannnnn", leak=leak)

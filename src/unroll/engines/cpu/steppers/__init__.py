@@ -1,0 +1,1 @@
+"""Rows that read tokens and predict, on the CPU."""

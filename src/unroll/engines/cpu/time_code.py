@@ -1,0 +1,299 @@
+"""A layer's time loops, as machine code: see `builder.py`, and `cell_code` for what happens in a step.
+
+Shapes: M runs, T time, B rows, H hidden (padded), G columns of a record, X of its groups that inputs fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from unroll.engines.cpu.builder import Code, Value, Variable
+from unroll.engines.cpu.cells import Before, CellStep
+from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.packing import grown
+from unroll.engines.cpu.products import (
+    Begin,
+    Terms,
+    add_transposed_product,
+    clear,
+    columns_of,
+    left_side,
+    product,
+    rows_of_block,
+    spaced,
+)
+
+
+def forward(
+    code: Code,
+    records: Value,  # [M, T, B, G]
+    h: Value,  # [M, T + 1, B, H]: the first state is there
+    c: Value,  # the same, of a cell with a second state
+    kept: Value,  # [M, T, B, H], of a cell that keeps something
+    W: Value,  # W_h, packed
+    w: Value,  # [M, EXTRA, H]
+    brought: Value,  # [M, V, X]: what each symbol brings; of upper layers [M, X]: b
+    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
+    W_x: Value,  # of upper layers [M, K, X], packed
+    room: Value,  # [rows, H or K]: see `left_side`
+    first: Value,  # the rows to do, of one run
+    rows: Value,
+    T: Value,
+    B: Value,
+    H: Value,
+    K: Value,
+    *,
+    cell: CellStep,
+    looks: bool,
+) -> None:
+    """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
+    G, X, both, wide = H * cell.groups, H * len(cell.INPUTS), cell.both, code.wide()
+    rest = cell.groups - both.stop  # groups that only h fills
+    states = (h, c)[: cell.STATES]
+    with code.loop(T) as n:
+        before = n * B + first
+        record = code.at(records, before * G)
+        sums = code.at(record, H * both.start)
+        if looks:
+            begin = Begin(code.at(brought, H * both.start), X, code.at_index(x, before))
+        else:
+            inputs = left_side(code, code.at(x, before * K), rows, K, room)
+            product(code, record, inputs, W_x, rows, K, X, Begin(brought, code.number(0)), G)
+            begin = Begin(sums, G)
+        left = left_side(code, code.at(h, before * H), rows, H, room)
+        product(code, sums, left, W, rows, H, H * len(both), begin, G)
+        if rest:
+            W_rest, goal = columns_of(code, W, H * len(both), H), code.at(record, H * both.stop)
+            product(code, goal, left, W_rest, rows, H, H * rest, None, G)
+        with code.loop(rows) as r:
+            row, own = before + r, code.at(record, r * G)
+            symbol = code.at(brought, code.load_index(x, row) * X) if looks else own
+            with code.loop(H // wide.lanes) as v:
+                j = v * wide.lanes
+                places = [code.at(own, H * group + j) for group in range(cell.groups)]
+                # What only the symbol brings was not copied.
+                alone = [code.at(symbol, H * group + j) for group in range(both.start)]
+                after = cell.forward(
+                    wide,
+                    [wide.load(place) for place in (*alone, *places[both.start :])],
+                    [wide.load(code.at(s, row * H + j)) for s in states],
+                    [wide.load(code.at(w, H * k + j)) for k in range(cell.EXTRA)],
+                )
+                goals = [*places, *(code.at(s, (row + B) * H + j) for s in states)]
+                goals += [code.at(kept, row * H + j)] * cell.KEPT
+                for value, goal in zip((*after.record, *after.state, *after.kept), goals, strict=True):
+                    if value is not None:
+                        wide.store(value, goal)
+
+
+def backward(
+    code: Code,
+    records: Value,  # [M, T, B, G]: gradients take their place
+    h: Value,  # [M, T + 1, B, H]
+    c: Value,  # the same, of a cell with a second state
+    kept: Value,  # [M, T, B, H], of a cell that keeps something
+    d_out: Value,  # [M, S, B, H]: what arrives from above at the h of the last S steps
+    d_h: Value,  # [M, B, H]: the gradient of the first h, after
+    d_c: Value,  # the same
+    W: Value,  # W_h transposed, packed
+    w: Value,  # [M, EXTRA, H]
+    d_w: Value,  # [EXTRA, H], rows spaced, as those of the other gradients of weights
+    d_W: Value,  # [H, G]; of W_h's own columns
+    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
+    W_x: Value,  # of upper layers [M, X, K]: transposed, packed
+    d_x: Value,  # as x
+    d_W_x: Value,  # [K, G]; of its first X columns
+    d_b: Value,  # of upper layers [G]; the same
+    room: Value,  # [rows, G]
+    clip: Value,  # where the bound of a gradient stands
+    first: Value,
+    rows: Value,
+    T: Value,
+    S: Value,
+    B: Value,
+    H: Value,
+    K: Value,  # of the layer that looks: how many symbols there are
+    together: Value,  # steps of a block
+    *,
+    cell: CellStep,
+    looks: bool,
+    weighs: bool,
+) -> None:
+    """Some rows of a layer back through all time steps; where it `weighs`, with their share of the weights' gradients.
+
+    Those are added up block by block, while the block's rows are in the cache.
+    """
+    G, X, recurrent, wide = H * cell.groups, H * len(cell.INPUTS), H * len(cell.RECURRENT), code.wide()
+    behind = H * cell.both.start  # the columns that h fills begin here
+    states, d_states = (h, c)[: cell.STATES], (d_h, d_c)[: cell.STATES]
+    bound = wide.load_spread(clip)
+    arriving = [(code.at(d, first * H), rows * H) for d in d_states]
+    H_apart, G_apart = (spaced(n, code.lanes) for n in (H, G))
+    added = [(d_w, H_apart * cell.EXTRA)] + [(d_W, H * G_apart), (d_W_x, K * G_apart)] * weighs
+    for sums, elements in arriving + added + [(d_b, G)] * (not looks):
+        clear(code, sums, elements)
+    with code.loop((T + together - 1) // together, backwards=True) as block:
+        begin = block * together
+        steps = (T - begin).at_most_number(together)
+        with code.loop(steps, backwards=True) as n:
+            before = (begin + n) * B + first
+            record, d_h_rows = code.at(records, before * G), code.at(d_h, first * H)
+            with code.loop((begin + n + S) // T):  # once or not at all
+                _add(code, d_h_rows, code.at(d_out, (before - (T - S) * B) * H), rows * H)
+            with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
+                j, row = v * wide.lanes, before + r
+                places = [code.at(record, r * G + H * group + j) for group in range(cell.groups)]
+                d_places = [code.at(d, (first + r) * H + j) for d in d_states]
+                earlier, later = ([wide.load(code.at(s, at * H + j)) for s in states] for at in (row, row + B))
+                back = cell.backward(
+                    wide,
+                    Before(
+                        [wide.load(place) for place in places],
+                        [wide.load(code.at(kept, row * H + j)) for _ in range(cell.KEPT)],
+                        earlier,
+                        later,
+                        [wide.load(place) for place in d_places],
+                        [wide.load(code.at(w, H * k + j)) for k in range(cell.EXTRA)],
+                        bound,
+                    ),
+                )
+                for k, (a, b) in enumerate(back.d_w):
+                    goal = code.at(d_w, H_apart * k + j)
+                    wide.store(wide.fma(a, b, wide.load(goal)), goal)
+                for value, goal in zip((*back.d_state, *back.record), (*d_places, *places), strict=True):
+                    if value is not None:
+                        wide.store(value, goal)
+            passing = Begin(d_h_rows, H) if back.d_state[0] is not None else None
+            d_left = left_side(code, code.at(record, behind), rows, recurrent, room, G)
+            product(code, d_h_rows, d_left, W, rows, recurrent, H, passing)
+            if not looks:
+                if cell.INPUTS != cell.RECURRENT:
+                    d_left = left_side(code, record, rows, X, room, G)
+                product(code, code.at(d_x, before * K), d_left, W_x, rows, X, K)
+        row, terms = begin * B + first, Terms(rows, steps, B)
+        d_record = code.at(records, row * G)
+        if weighs:
+            _add_weights(code, d_W, code.at(h, row * H), d_record, terms, H, G, behind, recurrent)
+        if weighs and looks:
+            with code.loop(steps) as s, code.loop(rows) as r:
+                symbol = code.load_index(x, row + s * B + r)
+                _add(code, code.at(d_W_x, symbol * G_apart), code.at(d_record, (s * B + r) * G), X)
+        elif weighs:
+            _add_weights(code, d_W_x, code.at(x, row * K), d_record, terms, K, G, code.number(0), X)
+        if not looks:
+            _add_rows(code, d_b, d_record, terms, G, X)
+
+
+def scatter(
+    code: Code,
+    d_sums: Value,  # [N, G]
+    ids: Value,  # [N]
+    d_table: Value,  # [V, G]: is added to
+    N: Value,
+    first: Value,  # the columns to do
+    columns: Value,
+    G: Value,
+) -> None:
+    """Each row of gradients to the symbol that was read there: the look-up's way back."""
+    with code.loop(N) as n:
+        goal = code.at(d_table, code.load_index(ids, n) * G + first)
+        _add(code, goal, code.at(d_sums, n * G + first), columns)
+
+
+def sums(code: Code, x: Value, out: Value, N: Value, G: Value) -> None:
+    """The rows of x [N, G], added up."""
+    clear(code, out, G)
+    _add_rows(code, out, x, Terms(N, code.number(1), N), G, G)
+
+
+def weights(
+    code: Code,
+    d_W: Value,  # [K, G], rows spaced: is added to
+    x: Value,  # [N, K]
+    d_sums: Value,  # [N, G]
+    N: Value,
+    K: Value,
+    G: Value,
+    first: Value,  # the columns to do
+    columns: Value,
+) -> None:
+    """xᵀ·d_sums, a block of rows at a time: one that fits into the cache."""
+    _add_weights(code, d_W, x, d_sums, Terms(N, code.number(1), N), K, G, first, columns)
+
+
+def _add_weights(
+    code: Code, d_W: Value, x: Value, d_sums: Value, terms: Terms, K: Value, G: Value, first: Value, columns: Value
+) -> None:
+    """In blocks of rows; where there are several steps, their rows are one block together."""
+    most = rows_of_block(code.narrow)
+    with code.loop((terms.rows + (most - 1)) // most) as n:
+        row = n * most
+        own = terms._replace(rows=(terms.rows - row).at_most_number(most))
+        add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
+
+
+def _add(code: Code, out: Value, x: Value, elements: Value) -> None:
+    """out += x."""
+    with code.loop(elements // code.lanes) as v:
+        place = code.at(out, v * code.lanes)
+        code.store(code.load(place) + code.load(code.at(x, v * code.lanes)), place)
+
+
+def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value, columns: Value) -> None:
+    """out += each of the rows [N]; so many of its columns, the first ones."""
+    with code.loop(columns // code.lanes) as v:
+        place, total = code.at(out, v * code.lanes), Variable(code, code.load(code.at(out, v * code.lanes)))
+        with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
+            total.set(total.get() + code.load(code.at(x, (s * terms.apart + r) * N + v * code.lanes)))
+        code.store(total.get(), place)
+
+
+def arranged(w: Tensor, H: int, groups: Sequence[int]) -> Tensor:
+    """Each gate's columns padded to H, in the order of their groups in a record."""
+    gates: Tensor = w.unflatten(-1, (len(groups), -1))
+    order = sorted(range(len(groups)), key=groups.__getitem__)
+    if order != list(range(len(groups))):
+        gates = torch.stack([gates[..., gate, :] for gate in order], -2)
+    return grown(gates, w.dim(), H).flatten(-2)
+
+
+def arranged_back(d: Tensor, H: int, groups: Sequence[int], all_groups: int) -> Tensor:
+    """Of columns of a record each gate's first H."""
+    gates: Tensor = d.unflatten(-1, (all_groups, -1))
+    if list(groups) != list(range(all_groups)):
+        gates = torch.stack([gates[..., group, :] for group in groups], -2)
+    return gates[..., :H].flatten(-2)
+
+
+@cache
+def forward_for(bits: int, cell: CellStep, looks: bool, narrow: bool) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(forward, bits, "aaaaaaaaaannnnnn", narrow, cell=cell, looks=looks)
+
+
+@cache
+def backward_for(bits: int, cell: CellStep, looks: bool, weighs: bool, narrow: bool) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(backward, bits, "a" * 18 + "n" * 8, narrow, cell=cell, looks=looks, weighs=weighs)
+
+
+@cache
+def scatter_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(scatter, bits, "aaannnn")
+
+
+@cache
+def sums_for(bits: int) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(sums, bits, "aann")
+
+
+@cache
+def weights_for(bits: int, narrow: bool) -> Callable[..., None]:
+    """The code, made at its first use."""
+    return make(weights, bits, "aaannnnn", narrow)

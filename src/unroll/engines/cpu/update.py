@@ -1,0 +1,149 @@
+"""The update of a fleet's parameters on the CPU in one pass over memory, compiled: see `builder.py`.
+
+Tensors are taken in pieces, each a row of a table that the code reads: a call for each would cost more than its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unroll.engines import cpu_threads
+from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu.builder import Code, Value, Variable
+from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.packing import start
+from unroll.model.optimisers import Optimiser
+
+PIECE = 1 << 16  # elements that a thread changes before it looks for more; whole vectors
+ALONE = 1 << 16  # elements that are not worth a second thread
+
+
+def _pieces(tensors: Sequence[Sequence[Tensor]]) -> list[tuple[int, ...]]:
+    """A row a piece, run by run: how many elements, of which run, and where it begins in each tensor."""
+    rows = []
+    for m in range(len(tensors[0][0])):
+        for own in tensors:
+            elements = own[0].numel() // len(own[0])
+            begins = [start(x, m) for x in own]
+            for n in range(0, elements, PIECE):
+                places = (begin + n * own[0].element_size() for begin in begins)
+                rows.append((min(PIECE, elements - n), m, *places))
+    return rows
+
+
+def _each(function: Callable[..., None], pieces: list[tuple[int, ...]], *others: Tensor) -> None:
+    """The function for all pieces, threads sharing them."""
+    enough = sum(elements * len(begins) for elements, _m, *begins in pieces) >= ALONE
+    threads, table = min(cpu_threads.count(), len(pieces)) if enough else 1, torch.tensor(pieces)
+    told = (table.data_ptr(), *(x.data_ptr() for x in others), len(pieces))
+    parallel_calls.do(function, [(*told, thread, threads) for thread in range(threads)])
+
+
+class Compiled:
+    """One optimiser, for all parameters of a fleet."""
+
+    def __init__(self, optimiser: Optimiser, dtype: torch.dtype) -> None:
+        self._optimiser: Any = optimiser  # a module, which is hashable
+        self._factors = torch.tensor(optimiser.factors(1), dtype=dtype)
+
+    def begin(self, count: int) -> None:
+        """The next update is of this number, from 1."""
+        self._factors.copy_(torch.tensor(self._optimiser.factors(count), dtype=torch.float64))
+
+    def finite(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Whether every gradient of each run is finite: [M]."""
+        pieces = _pieces([(gradient,) for gradient in gradients])
+        nothing = gradients[0].new_empty(len(pieces))
+        _each(_look_for(8 * nothing.element_size()), pieces, nothing)
+        return (nothing.view(len(gradients[0]), -1) == 0).all(1)
+
+    def update(
+        self, tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]], learning_rate_M: Tensor, alive_M: Tensor
+    ) -> None:
+        """Change each (parameter, gradient, moments) in place where a run is alive."""
+        pieces = _pieces([(parameter, gradient, *moments) for parameter, gradient, moments in tensors])
+        change = _change_for(self._optimiser, 8 * learning_rate_M.element_size())
+        _each(change, pieces, learning_rate_M, alive_M.long(), self._factors)
+
+
+@cache
+def _look_for(bits: int) -> Callable[..., None]:
+    def look(code: Code, table: Value, out: Value, rows: Value, first: Value, step: Value) -> None:
+        """0 if all of a row are finite: 0 times anything else is not a number, and stays so in a sum."""
+        with _rows(code, table, 1, rows, first, step) as (row, n, _m, x):
+            sums = Variable(code, code.constant(0.0))
+            with code.loop(n // code.lanes) as v:
+                sums.set(code.fma(code.load(code.at(x, v * code.lanes)), code.constant(0.0), sums.get()))
+            total = Variable(code, code.total(sums.get()))
+            with code.loop(n % code.lanes) as r:
+                total.set(total.get() + code.load_element(code.at(x, n - n % code.lanes + r)) * 0.0)
+            code.store_element(total.get(), code.at(out, row))
+
+    return make(look, bits, "aannn")
+
+
+@cache
+def _change_for(optimiser: Any, bits: int) -> Callable[..., None]:
+    several, tensors = len(optimiser.factors(1)), 2 + len(optimiser.MOMENTS)
+
+    def change(
+        code: Code,
+        table: Value,
+        rates: Value,  # [M]
+        alive: Value,  # [M]: 1 or 0
+        factors: Value,
+        rows: Value,
+        first: Value,
+        step: Value,
+    ) -> None:
+        wide = [code.load_spread(code.at(factors, n)) for n in range(several)]
+        with _rows(code, table, tensors, rows, first, step) as (_row, n, m, *begins):
+            rate = code.load_spread(code.at(rates, m))
+
+            def vector(places: list[Value]) -> None:
+                p, g, *held = places
+                amount, moments = optimiser.written(code, code.load(g), [code.load(x) for x in held], rate, *wide)
+                for place, value in zip((p, *held), (code.load(p) - amount, *moments), strict=True):
+                    code.store(value, place)
+
+            with code.loop(code.load_index(alive, m)):  # once or not at all
+                with code.loop(n // code.lanes) as v:
+                    vector([code.at(x, v * code.lanes) for x in begins])
+                _rest(code, [code.at(x, n - n % code.lanes) for x in begins], n % code.lanes, vector)
+
+    return make(change, bits, "aaaannn")
+
+
+def _rest(code: Code, places: list[Value], rest: Value, vector: Callable[[list[Value]], None]) -> None:
+    """What is less than a vector is done where there is room for a whole one."""
+    rooms = [code.vector_room() for _ in places]
+
+    def copied(sources: list[Value], goals: list[Value]) -> None:
+        with code.loop(rest) as r:
+            for source, goal in zip(sources, goals, strict=True):
+                code.store_element(code.load_element(code.at(source, r)), code.at(goal, r))
+
+    with code.loop((rest + (code.lanes - 1)) // code.lanes):  # once or not at all
+        for room in rooms:
+            code.store(code.constant(0.0), room)
+        copied(places, rooms)
+        vector(rooms)
+        copied(rooms, places)
+
+
+@contextmanager
+def _rows(
+    code: Code, table: Value, tensors: int, rows: Value, first: Value, step: Value
+) -> Iterator[tuple[Value, ...]]:
+    """What is written inside happens for every row of a thread: its place, elements, run, and where they begin."""
+    width = 2 + tensors
+    with code.loop((rows - first + step - 1) // step) as n:
+        row = first + n * step
+        elements, m, *begins = (code.load_index(table, row * width + place) for place in range(width))
+        yield row, elements, m, *(code.pointer(begin) for begin in begins)

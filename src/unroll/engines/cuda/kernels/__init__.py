@@ -1,0 +1,1 @@
+"""Recurrent layers over time, on an NVIDIA GPU."""

@@ -1,0 +1,1 @@
+"""Rows that read, predict and draw on an NVIDIA GPU."""

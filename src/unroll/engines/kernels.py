@@ -1,0 +1,127 @@
+"""How a stack of recurrent layers runs over time. One file a kernel; a file supplies
+
+    supports(network, device)                 None, or the reason in words why not
+    run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
+
+and, where `auto` may choose it, RANK: of the kernels that can run a network, the one of the highest rank does. One that
+need not take a gradient for every step's h also has its own `run_last`, and one that takes [M, 1, H] for a first state
+that all rows share says so by ONE_ROW.
+
+`reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
+and into `first`; the states after step at_M are values, without a gradient.
+
+Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from unroll.base import plugins
+from unroll.base.errors import ConfigurationError
+from unroll.model.cells import Extra, RecurrentCell, State
+
+States = tuple[State, ...]  # one State a layer
+
+
+class Layer(NamedTuple):
+    """One layer's parameters, for all runs."""
+
+    W_x: Tensor  # [M, I, G]
+    W_h: Tensor  # [M, H, G]
+    b: Tensor  # [M, G]
+    extra: Extra
+
+
+class Network(NamedTuple):
+    """What a kernel runs."""
+
+    cell: RecurrentCell
+    clip: float
+    layers: tuple[Layer, ...]
+    precision: str = "float32"  # of the products; float32 parameters may be multiplied in fewer bits
+
+
+class Kernel(Protocol):
+    """What every kernel file is."""
+
+    def supports(self, network: Network, device: torch.device) -> str | None: ...
+
+    def run(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]: ...
+
+
+def load(name: str) -> Kernel:
+    """The kernel behind an option's name."""
+    return cast(Kernel, plugins.load("kernels", name))
+
+
+def require(name: str, network: Network, device: torch.device) -> Kernel:
+    """The kernel behind a name, or an error with its own words for why it cannot run this."""
+    kernel = load(name)
+    reason = kernel.supports(network, device)
+    if reason:
+        raise ConfigurationError(f"The kernel {name} cannot run this: {reason}. Choose another with --kernel.")
+    return kernel
+
+
+def choose(network: Network, device: torch.device) -> str:
+    """What `auto` stands for here."""
+    if best := found(network, device):
+        return best
+    why = reasons(network, device)
+    raise ConfigurationError(" ".join(("No kernel can run this.", *why, "Choose another --precision or --cell.")))
+
+
+def reasons(network: Network, device: torch.device) -> list[str]:
+    """Why each kernel that `auto` may choose cannot run a network here, in sentences."""
+    why = {name: load(name).supports(network, device) for name in _ranked()}
+    return [f"{name}: {reason}." for name, reason in why.items() if reason]
+
+
+def found(network: Network, device: torch.device) -> str | None:
+    """The best kernel that runs a network here; None where there is none."""
+    return next((name for name in _ranked() if load(name).supports(network, device) is None), None)
+
+
+def _ranked() -> list[str]:
+    """Those that `auto` may choose, the best first."""
+    ranks = {name: rank for name in plugins.names("kernels") if (rank := getattr(load(name), "RANK", 0))}
+    return sorted(ranks, key=ranks.__getitem__, reverse=True)
+
+
+def products_by_torch(network: Network) -> str | None:
+    """What keeps a kernel from running a network if torch multiplies its parameters as they are; None if nothing."""
+    if network.precision == "bfloat16":
+        return "it does not round what it multiplies to bfloat16"
+    return None
+
+
+def run_last(
+    kernel: Kernel, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
+) -> tuple[Tensor, States]:
+    """As `run`, but the h of the last K steps alone. The gradient of a slice would be a copy, most of it zeros.
+
+    First states are [M, B, H] or [M, 1, H].
+    """
+    if not getattr(kernel, "ONE_ROW", False):
+        first = tuple(tuple(s.expand(-1, ids_MTB.shape[2], -1) for s in state) for state in first)
+    if own := getattr(kernel, "run_last", None):
+        return cast(tuple[Tensor, States], own(network, ids_MTB, first, at_M, K))
+    h_MTBH, after = kernel.run(network, ids_MTB, first, at_M)
+    return h_MTBH if h_MTBH.shape[1] == K else h_MTBH[:, -K:], after
+
+
+def embed(W_x: Tensor, ids: Tensor) -> Tensor:
+    """Rows of each run's matrix [M, I, G] by id [M, …]: the product of a one-hot input, never materialised."""
+    M, I, G = W_x.shape
+    shift = torch.arange(0, M * I, I, device=ids.device).view(-1, *[1] * (ids.dim() - 1))
+    return torch.nn.functional.embedding(ids + shift, W_x.reshape(M * I, G))
+
+
+def state_at(states_MTBH: State, at_M: Tensor) -> State:
+    """Each run's state after its own step, counted from 1."""
+    runs = torch.arange(len(at_M), device=at_M.device)
+    return tuple(s[runs, at_M - 1] for s in states_MTBH)

@@ -1,0 +1,1 @@
+"""The truth: plain, short, any device, any cell."""

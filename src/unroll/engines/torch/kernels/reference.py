@@ -1,0 +1,52 @@
+"""The truth: a plain loop over layers and time steps, differentiated by autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unroll.engines.kernels import Network, States, embed, products_by_torch, state_at
+from unroll.model.cells import State
+
+
+class _Clip(torch.autograd.Function):
+    """Nothing on the way forward; on the way back the gradient is clipped, element by element."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, limit: float) -> Tensor:
+        ctx.limit = limit
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0].clamp(-ctx.limit, ctx.limit), None
+
+
+def supports(network: Network, device: torch.device) -> str | None:
+    """Every cell, every device, in all precisions but bfloat16."""
+    return products_by_torch(network)
+
+
+def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
+    """All layers over all time steps."""
+
+    def clip(sums: Tensor) -> Tensor:
+        clipped: Tensor = _Clip.apply(sums, network.clip)
+        return clipped
+
+    at: list[State] = []
+    h_MTBH: Tensor | None = None
+    for layer, state in zip(network.layers, first, strict=True):
+        history = []
+        for t in range(ids_MTB.shape[1]):
+            product = embed(layer.W_x, ids_MTB[:, t]) if h_MTBH is None else h_MTBH[:, t] @ layer.W_x
+            pre_x, pre_h = product + layer.b.unsqueeze(1), state[0] @ layer.W_h
+            state, _ = network.cell.forward(pre_x, pre_h, state, layer.extra, clip)
+            history.append(state)
+        over_time = tuple(torch.stack(component, dim=1) for component in zip(*history, strict=True))
+        h_MTBH = over_time[0]
+        at.append(state_at(tuple(s.detach() for s in over_time), at_M))
+    assert h_MTBH is not None
+    return h_MTBH, tuple(at)

@@ -1,0 +1,63 @@
+"""Conditioning: which state the next token's distribution is computed from. One file a procedure; a file supplies
+
+    begin(model, k2, rows, first)     -> memory          nothing read yet
+    read(model, memory, ids_B)        -> h_BH, memory    one token a row read; h_BH predicts the next
+    hidden(model, ids_MN, k2, first)  -> chunks of [M, n, R, H] that predict every token after the first k2, in order
+
+and, where only the last k2 tokens can matter, `FORGETS = True`.
+
+Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. The contract
+test holds the two to the same numbers. `first` is the state a text starts from, R rows of it a run. `begin` and `read`
+take a fleet of one; `hidden` takes any, with a text a run, and makes of each stretch of time one call of the kernel.
+
+Shapes: M runs, N tokens of a text, B or R rows, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from unroll.base import plugins
+
+if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
+    from torch import Tensor, device
+
+    from unroll.engines.kernels import States
+    from unroll.model.model import Model
+
+PROCEDURES = ("windowed", "progressive")  # the paper's two, under which every run is scored at its end
+# How much one tensor of a chunk may take; a kernel may hold a dozen as large as h over time. Caches like them small,
+# while a GPU needs many rows to be busy. Neither depends on what is free: chunks, and so last bits, stay as they are.
+ROOM = 2**21  # bytes
+SHARE_OF_CUDA = 128  # parts of a GPU's memory
+TILE = 64  # rows that a GPU's kernels work on at a time; no chunk has fewer, whatever the room
+
+
+class Sampler(Protocol):
+    """What every procedure's file is."""
+
+    def begin(self, model: Model, k2: int, rows: int, first: States | None = None) -> Any: ...
+
+    def read(self, model: Model, memory: Any, ids_B: Tensor) -> tuple[Tensor, Any]: ...
+
+    def hidden(self, model: Model, ids_MN: Tensor, k2: int, first: States | None = None) -> Iterator[Tensor]: ...
+
+
+def load(name: str) -> Sampler:
+    """The procedure behind an option's name."""
+    return cast(Sampler, plugins.load("conditioning", name))
+
+
+def forgets(name: str) -> bool:
+    """Whether a procedure looks at no more than the last k2 tokens."""
+    return bool(getattr(load(name), "FORGETS", False))
+
+
+def room(where: device) -> int:
+    """Bytes that one tensor of a chunk may take."""
+    if where.type != "cuda":
+        return ROOM
+    from torch import cuda
+
+    return int(cuda.get_device_properties(where).total_memory) // SHARE_OF_CUDA

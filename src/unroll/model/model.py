@@ -1,0 +1,243 @@
+"""The model, M runs at once: recurrent layers, a dense layer with leaky ReLU, a dense layer to the vocabulary, softmax.
+
+Every parameter carries a leading run axis. Vocabularies of different sizes are padded to one V: padded weights are 0,
+their logits −inf, so their gradients are exactly 0 and they stay 0.
+
+Shapes: M runs, T time, B rows, K scored positions, H hidden, D dense, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unroll.base import randomness
+from unroll.corpus.batches import Batch
+from unroll.engines import kernels, precisions
+from unroll.engines.cpu import dropout_masks as cpu_dropout
+from unroll.engines.cpu import head as cpu_head
+from unroll.engines.cuda import dropout_masks as cuda_dropout
+from unroll.engines.cuda import head as cuda_head
+from unroll.engines.kernels import Layer, Network, States
+from unroll.engines.torch import head
+from unroll.experiment.experiment import Experiment
+from unroll.model import cells
+from unroll.model.initial_values import initial_parameters, parameter_shapes
+
+PAD = 16
+
+
+class Model:
+    """The parameters of M runs that share a shape, and what is computed with them."""
+
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        vocabularies: Sequence[int],
+        parameters: Mapping[str, Tensor],
+        kernel: str,
+    ) -> None:
+        shape = experiments[0]
+        self.experiments, self.vocabularies, self.parameters = (
+            tuple(experiments),
+            tuple(vocabularies),
+            dict(parameters),
+        )
+        self.cell = cells.load(shape.cell, shape.peepholes)
+        self.kernel_name = kernel
+        one = self.parameters["out.b"]
+        self.device, self.dtype, V = one.device, one.dtype, one.shape[1]
+        # Padded symbols can be neither predicted nor learned.
+        padded = torch.arange(V).unsqueeze(0) >= torch.tensor(self.vocabularies).unsqueeze(1)
+        self._mask_MV = torch.zeros(padded.shape, dtype=self.dtype).masked_fill(padded, -torch.inf).to(self.device)
+        self._at_M = self._per_run([min(e.scheme.k1, e.scheme.k2) for e in experiments], torch.long)
+        self._carries_M = self._per_run([e.scheme.carries for e in experiments], torch.bool)
+        self._learns_M = self._per_run([e.scheme.learns for e in experiments], torch.bool)
+        self._dropout_M = self._per_run([e.dropout for e in experiments], self.dtype)
+        self._seed_words = [
+            self._per_run(list(word), torch.long)
+            for word in zip(*(randomness.seed_words(e.seed) for e in experiments), strict=True)
+        ]
+        self._keys_M2 = torch.stack(self._seed_words, dim=1).to(torch.int32).contiguous()
+        self._drops = any(e.dropout for e in experiments)
+        self._kernel = kernels.require(kernel, self.network, self.device)
+
+    @classmethod
+    def initial(
+        cls, experiments: Sequence[Experiment], vocabularies: Sequence[int], device: torch.device, kernel: str
+    ) -> Model:
+        """The model that training starts from."""
+        cell = cells.load(experiments[0].cell, experiments[0].peepholes)
+        # Runs of one fleet that start alike are drawn once: drawing is slow, and a sweep shares its seeds.
+        alike = {(e.seed, e.forget_bias, V): e for e, V in zip(experiments, vocabularies, strict=True)}
+        drawn = {key: initial_parameters(e, cell, key[-1]) for key, e in alike.items()}
+        values = [drawn[e.seed, e.forget_bias, V] for e, V in zip(experiments, vocabularies, strict=True)]
+        return cls.stacked(experiments, vocabularies, values, device, kernel)
+
+    @classmethod
+    def stacked(
+        cls,
+        experiments: Sequence[Experiment],
+        vocabularies: Sequence[int],
+        values: Sequence[Mapping[str, Any]],
+        device: torch.device,
+        kernel: str,
+    ) -> Model:
+        """The model whose runs have these values, unpadded as they are saved."""
+        shape = experiments[0]
+        cell = cells.load(shape.cell, shape.peepholes)
+        V = -(-max(vocabularies) // PAD) * PAD
+        dtype = precisions.PRECISIONS[shape.precision].kept
+        parameters = {}
+        for name, padded in parameter_shapes(shape, cell, V).items():
+            stack = torch.zeros(len(experiments), *padded, dtype=dtype)
+            for run, own in zip(stack, values, strict=True):
+                value = torch.as_tensor(own[name])
+                run[tuple(slice(n) for n in value.shape)] = value
+            parameters[name] = stack.to(device).requires_grad_()
+        return cls(experiments, vocabularies, parameters, kernel)
+
+    @property
+    def network(self) -> Network:
+        """The recurrent layers, as kernels take them."""
+        names = self.cell.extra_shapes(self.experiments[0].hidden)
+        layers = []
+        for layer in range(self.experiments[0].layers):
+            own = {k: self.parameters[f"layers.{layer}.{k}"] for k in ("W_x", "W_h", "b", *names)}
+            layers.append(Layer(own["W_x"], own["W_h"], own["b"], {k: own[k] for k in names}))
+        shape = self.experiments[0]
+        return Network(self.cell, shape.clip, tuple(layers), shape.precision)
+
+    def nll(self, batch: Batch, carried: States) -> tuple[Tensor, States]:
+        """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
+        first = self._first(batch, carried)
+        K = batch.targets_MKB.shape[1]
+        h_MKBH, after = kernels.run_last(self._kernel, self.network, batch.inputs_MTB, first, self._at_M, K)
+        if batch.gap_MTB is not None:
+            # k1 > k2: the tokens between the windows are read, not trained on, so that the state stays right.
+            with torch.no_grad():
+                for t in range(batch.gap_MTB.shape[1]):
+                    after = self.advance(batch.gap_MTB[:, t], after)
+        nll_MKB = self._scored(h_MKBH, batch.targets_MKB, batch.number)
+        # Where gradients end: the next window starts from this state as a value.
+        return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
+
+    def _scored(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
+        """The negative log-likelihood of each target: by the device's own head, where it has one for this."""
+        h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
+        dense_W, dense_b, out_W, out_b = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W", "out.b"))
+        own = (h_MNH, dense_W, dense_b, out_W, out_b + self._mask_MV, targets_MN)
+        if self.device.type == "cuda" and self.dtype == torch.float32:
+            dropout = cuda_dropout.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
+            return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
+        if self.device.type == "cpu" and self.kernel_name == "compiled":
+            seeds = [randomness.seed_words(e.seed) for e in self.experiments]
+            drops = cpu_dropout.Dropout(self._dropout_M, seeds, number) if self._drops else None
+            narrow = self.experiments[0].precision == "bfloat16"
+            return cpu_head.nll(*own, head.LEAK, drops, narrow).view_as(targets_MKB)
+        if self.device.type == "cpu" and not self._drops:
+            return head.nll(*own).view_as(targets_MKB)
+        logits_MKBV = self.head(h_MKBH, number)
+        return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.long().unsqueeze(-1)).squeeze(-1)
+
+    def head(self, h_MTBH: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Logits from the top layer's h; with a batch number, that batch's dropout."""
+        M, T, B, H = h_MTBH.shape
+        x = self._dropout(h_MTBH.reshape(M, T * B, H), "dropout.dense", batch)
+        x = self._dense(x, "dense.W", self.parameters["dense.b"])
+        x = self._dropout(torch.nn.functional.leaky_relu(x, head.LEAK), "dropout.out", batch)
+        x = self._dense(x, "out.W", self.parameters["out.b"] + self._mask_MV)
+        return x.view(M, T, B, -1)
+
+    def _dense(self, x_MNI: Tensor, name: str, b: Tensor) -> Tensor:
+        products = precisions.PRECISIONS[self.experiments[0].precision].products
+        if products == self.dtype:
+            return torch.baddbmm(b.unsqueeze(1), x_MNI, self.parameters[name])
+        return precisions.product(x_MNI.to(products), self.parameters[name].to(products)) + b.unsqueeze(1)
+
+    def read(self, ids_MTB: Tensor, first: States) -> tuple[Tensor, States]:
+        """T steps in one call of the kernel, forward only: the top layer's h after each, every state after the last."""
+        M, T, _ = ids_MTB.shape
+        first = tuple(tuple(s.contiguous() for s in state) for state in first)
+        with torch.no_grad():
+            at_M = torch.full((M,), T, device=self.device)
+            return self._kernel.run(self.network, ids_MTB.contiguous(), first, at_M)
+
+    def advance(self, ids_MB: Tensor, states: States) -> States:
+        """One time step of all layers, forward only: what sampling and gaps are made of."""
+        after = []
+        x: Tensor | None = None
+        for layer, state in zip(self.network.layers, states, strict=True):
+            if x is None:
+                pre_x = kernels.embed(layer.W_x, ids_MB) + layer.b.unsqueeze(1)
+            else:
+                pre_x = torch.baddbmm(layer.b.unsqueeze(1), x, layer.W_x)
+            state, _ = self.cell.forward(pre_x, torch.bmm(state[0], layer.W_h), state, layer.extra)
+            x = state[0]
+            after.append(state)
+        return tuple(after)
+
+    def first_state(self, rows: int) -> States:
+        """The state that every text starts from: the learned one, which is 0 where states are carried."""
+        return tuple(
+            tuple(self.parameters[f"layers.{layer}.{s}0"].unsqueeze(1).expand(-1, rows, -1) for s in self.cell.STATES)
+            for layer in range(self.experiments[0].layers)
+        )
+
+    def no_state(self) -> States:
+        """What a carried state is before the first batch."""
+        shape = self.experiments[0]
+        zeros = torch.zeros(len(self.experiments), shape.rows, shape.hidden, dtype=self.dtype, device=self.device)
+        return tuple(tuple(zeros.clone() for _ in self.cell.STATES) for _ in range(shape.layers))
+
+    def runs(self, chosen: Sequence[int]) -> Model:
+        """Some runs of the fleet as a fleet of their own, with a copy of their values as they are now."""
+        slots = torch.tensor(chosen, device=self.device)
+        own = {name: value.detach()[slots] for name, value in self.parameters.items()}
+        experiments, vocabularies = zip(*((self.experiments[m], self.vocabularies[m]) for m in chosen), strict=True)
+        return Model(experiments, vocabularies, own, self.kernel_name)
+
+    def values(self, m: int, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """One run's values of every parameter (or of tensors shaped like them), without padding, on the CPU."""
+        shapes = parameter_shapes(self.experiments[m], self.cell, self.vocabularies[m])
+        source = self.parameters if tensors is None else tensors
+        return {
+            name: source[name]
+            .detach()[m][tuple(slice(n) for n in shape)]
+            .cpu()
+            .clone(memory_format=torch.contiguous_format)
+            for name, shape in shapes.items()
+        }
+
+    def _first(self, batch: Batch, carried: States) -> States:
+        """Learned, carried or 0, run by run; `where` keeps a carried run's gradient out of the learned state."""
+        learned = self.first_state(1)
+        if all(e.scheme.learns for e in self.experiments):
+            return learned
+        learns, carries = self._learns_M.view(-1, 1, 1), self._carries_M.view(-1, 1, 1)
+        keep = carries & ~batch.reset_MB.unsqueeze(-1)
+        return tuple(
+            tuple(torch.where(learns, a, torch.where(keep, b, 0.0)) for a, b in zip(*pair, strict=True))
+            for pair in zip(learned, carried, strict=True)
+        )
+
+    def _dropout(self, x_MNH: Tensor, purpose: str, batch: Tensor | None) -> Tensor:
+        """Inverted dropout, its mask a pure function of (run seed, purpose, batch, element)."""
+        if batch is None or not self._drops:
+            return x_MNH
+        M, N, H = x_MNH.shape
+        blocks = torch.arange(-(-N * H // 4), device=self.device)
+        low, high = batch.view(1), torch.zeros_like(blocks[:1])
+        other = torch.full_like(blocks[:1], randomness.purpose_word(purpose))
+        key = (self._seed_words[0].unsqueeze(1), self._seed_words[1].unsqueeze(1))
+        words = torch.stack(randomness.philox((blocks, low, other, high), key), dim=-1).view(M, -1)[:, : N * H]
+        drop_M = self._dropout_M.view(-1, 1, 1)
+        kept = words.view(M, N, H) >= (drop_M.double() * 2.0**32)
+        return x_MNH * (kept / (1 - drop_M))
+
+    def _per_run(self, values: Sequence[Any], dtype: torch.dtype) -> Tensor:
+        return torch.as_tensor(np.array(values), dtype=dtype).to(self.device)

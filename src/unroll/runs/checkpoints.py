@@ -1,0 +1,100 @@
+"""A run's folder of checkpoints: batch-000000120.safetensors and the one before it. Nothing else in it is ours."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unroll.base import atomic_files, untrusted
+from unroll.base.errors import RunError, SaveError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KEPT = 2
+_NAME = re.compile(r"batch-([0-9]{9,10})\.safetensors")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one batch."""
+
+    batch: int
+    tensors: dict[str, Tensor]
+    facts: dict[str, str]
+
+
+class Checkpoints:
+    """The files of that folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, batch: int) -> Path:
+        """Where the checkpoint of a batch lies, or would lie."""
+        return self.folder / f"batch-{batch:09d}.safetensors"
+
+    def batches(self) -> list[int]:
+        """The batches at which there is a checkpoint, good or bad, in order."""
+        if not untrusted.is_folder(self.folder):
+            return []
+        names = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        batches = {int(name[1]) for name in names if name}
+        return sorted(batch for batch in batches if untrusted.is_regular(self.path(batch)))
+
+    def read(self, batch: int, at_most: int) -> Checkpoint:
+        """A checkpoint of no more bytes, or a RunError that says what is wrong with it."""
+        path = self.path(batch)
+        tensors, facts = atomic_files.unseal(path, at_most)
+        try:
+            stated, size = int(facts["batch"]), int(facts["metrics_bytes"])
+            if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
+                raise ValueError
+        except (KeyError, ValueError):
+            raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
+        if stated != batch:
+            raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
+        return Checkpoint(batch, tensors, facts)
+
+    def newest_facts(self) -> dict[str, str]:
+        """What the newest checkpoint with a header says of its run; its hash is not checked."""
+        for batch in reversed(self.batches()):
+            with suppress(RunError):
+                return atomic_files.header_facts(self.path(batch))
+        return {}
+
+    def write(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Write a checkpoint and drop all but the last two."""
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise SaveError(f"Could not make {self.folder}: {error.strerror}.") from None
+        if not untrusted.is_folder(self.folder):
+            raise SaveError(f"Could not save to {self.folder}: it is a link, and links are not followed.")
+        atomic_files.write(self.path(batch), atomic_files.seal(tensors, facts))
+        for old in self.batches()[:-KEPT]:
+            self.path(old).unlink(missing_ok=True)
+
+    def drop(self, after: int = -1) -> None:
+        """Delete the checkpoints of later batches, and nothing else."""
+        for batch in self.batches():
+            if batch > after:
+                self.path(batch).unlink(missing_ok=True)
+
+    def clear_partials(self) -> None:
+        """Remove what killed processes left half written, for whoever holds the run."""
+        if untrusted.is_folder(self.folder):
+            atomic_files.clear_partials(self.folder, lambda name: bool(_NAME.fullmatch(name)), alone=True)
+
+    def remove(self) -> None:
+        """Delete the checkpoints, and the folder unless somebody keeps a file of his own there."""
+        self.drop()
+        self.clear_partials()
+        if untrusted.is_folder(self.folder):
+            with suppress(OSError):
+                self.folder.rmdir()

@@ -1,0 +1,407 @@
+"""A run's folder: what is written when, what is checked when it is read.
+
+    run.toml               the whole configuration, resolved
+    status.json            training, interrupted, finished or stopped; the batch; what it ran on
+    vocabulary.json        kind, and symbols in id order
+    metrics.jsonl          one line an evaluation
+    weights.safetensors    when it has ended
+    checkpoints/           until then: the last two, from which it resumes exactly
+    perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
+
+Order matters: a metrics line is on disk before the checkpoint that counts it, and a checkpoint records how long
+metrics.jsonl was. On resume the file is cut back to that, and training says those lines again.
+
+A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
+and only what has a name of our own is ever deleted. The weights carry what the other files must agree with: run.toml,
+and digests of the vocabulary and of the metrics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unroll.base import atomic_files, locks, untrusted
+from unroll.base.errors import ConfigurationError, RunError
+from unroll.base.untrusted import KILOBYTE, MEGABYTE
+from unroll.corpus.tokens import Vocabulary
+from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
+from unroll.runs import metric_lines, status_file
+from unroll.runs.checkpoints import Checkpoint, Checkpoints
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKPOINTS = "checkpoints"
+# The files of a run, with the most bytes that each is read to have.
+SIZES = {
+    "run.toml": 64 * KILOBYTE,
+    "status.json": 64 * KILOBYTE,
+    "vocabulary.json": 64 * MEGABYTE,
+    "metrics.jsonl": 16 * MEGABYTE,
+    "weights.safetensors": None,  # follows from the model
+    "perplexity.png": None,  # is never read
+}
+SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
+MOMENTS = 4  # tensors at most that an optimiser keeps for each parameter
+UNFINISHED = {"vocabulary.json"}  # what `create` has written when it has not yet written run.toml, which is the last
+
+
+def changed_since(facts: Mapping[str, str], experiment: Experiment) -> list[str]:
+    """What an experiment says otherwise than it did when weights with these facts were saved, in words."""
+    return differences(_saved(facts), experiment) if "run" in facts else []
+
+
+def _saved(facts: Mapping[str, str]) -> Experiment:
+    return read_toml(facts["run"], "the saved run.toml")
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._checkpoints = Checkpoints(self.path / CHECKPOINTS)
+        self._last_line: tuple[int, str] | None = None  # how long metrics.jsonl was, and its last line's digest
+
+    @classmethod
+    def create(cls, path: str | Path, experiment: Experiment, vocabulary: Vocabulary) -> RunFolder:
+        """A new folder, refused where one with anything in it exists."""
+        folder = cls(path)
+        folder.make()
+        folder.describe(experiment, vocabulary)
+        return folder
+
+    def make(self) -> None:
+        """The folder itself, empty."""
+        self.refuse_occupied()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"Cannot make the folder {self.path}: {error.strerror}. Choose another with --out."
+            ) from None
+
+    def describe(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
+        """Write down what will be trained, into an empty folder."""
+        self.refuse_occupied()
+        atomic_files.write(self.path / "vocabulary.json", vocabulary.to_json().encode())
+        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+
+    def begin(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
+        """Create the folder unless it is a run already; what a crash left of an earlier attempt is cleared away."""
+        if self.is_run():
+            return
+        if untrusted.is_folder(self.path):
+            atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
+            found = list(self.path.iterdir())
+            if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in found):
+                for path in found:
+                    path.unlink()
+        RunFolder.create(self.path, experiment, vocabulary)
+
+    def require_own_kind(self) -> None:
+        """A run's folder holds regular files, and one folder, under our names: a RunError where it does not."""
+        wrong = []
+        for name in (*SIZES, CHECKPOINTS):
+            path = self.path / name
+            try:
+                wants_folder = name == CHECKPOINTS
+                found = os.lstat(path).st_mode
+                kind = untrusted.unlike_file(found) or "a file"
+                if kind != ("a folder" if wants_folder else "a file"):
+                    wrong.append(f"{path} must be {'a folder' if wants_folder else 'a regular file'}: it is {kind}.")
+            except OSError:
+                continue  # what is missing is said where it is needed
+        if wrong:
+            raise RunError(*wrong)
+
+    def has_saved(self) -> bool:
+        """Whether there is anything that training anew would lose."""
+        return bool(self.checkpoints()) or self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Whether it finished or stopped: it is never trained again."""
+        return self.is_run() and self.status["state"] in status_file.ENDED
+
+    def refuse_occupied(self) -> None:
+        """Nothing that exists is ever written over."""
+        try:
+            occupied = untrusted.present(self.path) and (not self.path.is_dir() or any(self.path.iterdir()))
+        except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
+            raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
+        if occupied:
+            goes_on = False
+            with suppress(RunError):  # what is wrong with it is said where it is gone on with
+                goes_on = self.is_run() and not self.has_ended()
+            advice = f"Go on with it: unroll train --resume {self.path}. Or choose" if goes_on else "Choose"
+            raise RunError(f"{self.path} exists and is not empty. {advice} another folder with --out.")
+
+    def is_run(self) -> bool:
+        """Whether this looks like a run at all."""
+        return untrusted.is_regular(self.path / "run.toml")
+
+    @property
+    def experiment(self) -> Experiment:
+        """run.toml, read and checked."""
+        where = str(self.path / "run.toml")
+        try:
+            return read_toml(self._text("run.toml"), where)
+        except ConfigurationError as error:
+            # What is out of range is said as for an option, which is in no file.
+            raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
+
+    @experiment.setter
+    def experiment(self, experiment: Experiment) -> None:
+        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+
+    def described(self) -> tuple[Experiment, list[str]]:
+        """What was trained, as far as the weights tell, and in words what run.toml says otherwise."""
+        experiment = self.experiment
+        facts = self.carried_facts()
+        if "run" not in facts:
+            self.require_identity(experiment)
+            return experiment, []
+        changes = changed_since(facts, experiment)
+        if not changes:
+            title = _saved(facts).title
+            return experiment, [] if experiment.title == title else [f"title was {title}, is {experiment.title}"]
+        return _saved(facts), changes
+
+    def require_identity(self, experiment: Experiment) -> None:
+        """An experiment must be the one that status.json knows, where no weights tell more; a run may get longer."""
+        status = self.status
+        batches = status.get("batches") or experiment.batches
+        if status.get("identity") and replace(experiment, batches=int(batches)).identity != status["identity"]:
+            raise RunError(
+                f"{self.path / 'run.toml'} was changed: it is not what this run was begun with. "
+                "Bring it back from a copy."
+            )
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """vocabulary.json, read and checked."""
+        return Vocabulary.from_json(self._text("vocabulary.json"), str(self.path / "vocabulary.json"))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """status.json; {"state": "new"} where training has not begun."""
+        # It is written before anything that training makes: beside any of that, its absence means a half-copied folder.
+        made = ("status.json", "metrics.jsonl", CHECKPOINTS, "weights.safetensors")
+        if not any(untrusted.present(self.path / name) for name in made):
+            return {"state": "new", "batch": 0}
+        text = self._text("status.json")
+        try:
+            return status_file.read(text)
+        except ValueError as error:
+            raise RunError(
+                f"{self.path / 'status.json'} is damaged: it must be a JSON object with a state and a batch ({error})."
+            ) from None
+
+    @status.setter
+    def status(self, status: Mapping[str, Any]) -> None:
+        atomic_files.write(self.path / "status.json", status_file.write(status).encode())
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The evaluations so far; a last line cut off by a crash is left out."""
+        path = self.path / "metrics.jsonl"
+        content = self._metrics_bytes()
+        lines, _ = self._lines(content)
+        last = lines[-1]["batch"] if lines else 0
+        status = self.status
+        if status["state"] == "finished" and last != status["batch"]:
+            raise RunError(
+                f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
+            )
+        facts = self.carried_facts()
+        size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
+        # Lines may have been cut off at the end: whoever goes on with the run is warned.
+        if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
+            raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
+        told = "metrics" in facts and self.has_weights()
+        if status["state"] == "finished" and told and not status_file.clocks_agree(status, facts):
+            raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
+        return lines
+
+    def _metrics_bytes(self, size: int | None = None) -> bytes:
+        """The content of metrics.jsonl, or its first `size` bytes; nothing where there is none yet."""
+        path = self.path / "metrics.jsonl"
+        if not untrusted.present(path):
+            return b""
+        try:
+            return untrusted.read(path, SIZES["metrics.jsonl"] or 0)[:size]
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+    def _lines(self, content: bytes) -> tuple[list[dict[str, Any]], str]:
+        try:
+            return metric_lines.read(content)
+        except ValueError as error:
+            raise RunError(f"{self.path / 'metrics.jsonl'} is damaged: {error}.") from None
+
+    def carried_facts(self) -> dict[str, str]:
+        """What the newest weights say of the run; nothing where there are none, or none that can be read."""
+        if self.has_weights():
+            with suppress(RunError):
+                return atomic_files.header_facts(self.path / "weights.safetensors")
+            return {}
+        return self._checkpoints.newest_facts()
+
+    def record(self, metrics: Mapping[str, Any]) -> None:
+        """Add an evaluation."""
+        path, said = self.path / "metrics.jsonl", atomic_files.finite(dict(metrics))
+        size = path.stat().st_size if untrusted.is_regular(path) else 0
+        if self._last_line is None or self._last_line[0] != size:
+            self._last_line = size, self._lines(self._metrics_bytes())[1]
+        before = self._last_line[1]
+        self._last_line = atomic_files.append(path, metric_lines.write(before, said)), metric_lines.link(before, said)
+
+    def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Write a checkpoint that counts the metrics so far; the last two are kept."""
+        content = self._metrics_bytes()
+        known = {"batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
+        self._checkpoints.write(batch, tensors, {**facts, **known})
+
+    def checkpoints(self) -> list[int]:
+        """The batches at which there is a checkpoint, good or bad, in order."""
+        return self._checkpoints.batches()
+
+    def checkpoint(self, batch: int) -> Checkpoint:
+        """A checkpoint, or a RunError that says what is wrong with it."""
+        return self._checkpoints.read(batch, self.most_bytes())
+
+    def weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The weights at the end and what they carry, or a RunError."""
+        return atomic_files.unseal(self.path / "weights.safetensors", self.most_bytes())
+
+    def has_weights(self) -> bool:
+        """Whether there is anything under the name of the weights at the end."""
+        return untrusted.present(self.path / "weights.safetensors")
+
+    def require_weights(self) -> None:
+        """A RunError where the weights of a run that has ended are gone or cut; their hash is not looked at."""
+        path = self.path / "weights.safetensors"
+        remedy = "Bring the file back from a copy; or delete the run's folder, and the same command trains it again."
+        if not self.has_weights():
+            raise RunError(f"{path} is missing, though the run has {self.status['state']}. {remedy}")
+        try:
+            atomic_files.header_facts(path)
+        except RunError as error:
+            raise RunError(f"{error} {remedy}") from None
+
+    def most_bytes(self) -> int:
+        """No tensor file of this run is larger: its parameters, what the optimiser keeps of each, and its states."""
+        from unroll.model import cells
+        from unroll.model.initial_values import parameter_count
+
+        e = self.experiment
+        parameters = parameter_count(e, len(self.vocabulary))
+        states = e.layers * len(cells.load(e.cell, e.peepholes).STATES) * e.rows * e.hidden
+        return SPARE + 8 * (parameters * (1 + MOMENTS) + states)
+
+    def require_vocabulary(self, facts: Mapping[str, str]) -> None:
+        """The symbols must be those that weights with these facts were trained with; older weights do not say."""
+        if facts.get("vocabulary", self.vocabulary.digest) != self.vocabulary.digest:
+            raise RunError(
+                f"{self.path / 'vocabulary.json'} is not the vocabulary that the weights were trained with: its "
+                "symbols were changed. Bring it back from a copy."
+            )
+
+    def _require_metrics(self, checkpoint: Checkpoint) -> None:
+        """To go on from a checkpoint, the lines that it counts must be there."""
+        metrics, counted = self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"])
+        content = self._metrics_bytes()
+        name = self._checkpoints.path(checkpoint.batch).name
+        if len(content) < counted:
+            raise RunError(f"{metrics} has {len(content):,} bytes, fewer than the {counted:,} that {name} counts.")
+        self._lines(content[:counted])
+        if checkpoint.facts.get("metrics", _hash(content[:counted])) != _hash(content[:counted]):
+            raise RunError(f"{metrics} is damaged: its first {counted:,} bytes are not those that {name} counts.")
+
+    def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
+        """Whole checkpoints, newest first, from which a run `goes_on`; others are told and passed over."""
+        for batch in reversed(self.checkpoints()):
+            try:
+                found = self.checkpoint(batch)
+                if goes_on:
+                    self._require_metrics(found)
+                yield found
+            except RunError as error:
+                warnings.append(f"{error} It is passed over.")
+
+    def rewind(self, checkpoint: Checkpoint) -> None:
+        """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
+        if untrusted.present(self.path / "metrics.jsonl"):
+            atomic_files.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
+        self._checkpoints.drop(after=checkpoint.batch)
+
+    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
+        """Store the weights, say so, and only then drop the checkpoints."""
+        known = {**facts, "metrics": _hash(self._metrics_bytes())}
+        atomic_files.write(self.path / "weights.safetensors", atomic_files.seal(weights, known))
+        self.status = status
+        self.drop_checkpoints()
+
+    def drop_checkpoints(self) -> None:
+        """A run that has ended needs none, once its weights are there."""
+        self._checkpoints.remove()
+
+    def clear_partials(self) -> None:
+        """Remove what killed processes left half written, for whoever holds the folder."""
+        atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
+        self._checkpoints.clear_partials()
+
+    def remove(self) -> None:
+        """Delete the run: its own files, and the folder unless it holds something else."""
+        self.drop_checkpoints()
+        self.clear_partials()
+        for name in SIZES:
+            with suppress(OSError):
+                (self.path / name).unlink()
+        if untrusted.is_folder(self.path):
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the folder: two processes cannot train one run."""
+        return locks.hold(
+            self.path,
+            missing=f"{self.path} is no run folder. Give the folder that `unroll train --out` made.",
+            busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
+        )
+
+    def _text(self, name: str) -> str:
+        path = self.path / name
+        if not os.path.isdir(self.path):
+            kind = (
+                "a pickle, which can run code when it is opened; it is not loaded"
+                if self._pickle()
+                else "no run folder"
+            )
+            raise RunError(f"{self.path} is {kind}. Give the folder that `unroll train --out` made.")
+        try:
+            return untrusted.read(path, SIZES[name] or 0).decode()
+        except FileNotFoundError:
+            if untrusted.is_regular(self.path / "sweep.json"):
+                raise RunError(
+                    f"{self.path} is a sweep: its runs are in {self.path / 'runs'}. Give one of them; "
+                    f"the sweep itself goes on with: unroll sweep --resume {self.path}"
+                ) from None
+            raise RunError(f"{path} is missing: a run folder holds one. Copy the whole folder.") from None
+        except UnicodeDecodeError as error:
+            raise RunError(f"{path} cannot be read: {error}.") from None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+    def _pickle(self) -> bool:
+        return self.path.suffix in atomic_files.PICKLES
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

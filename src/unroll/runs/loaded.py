@@ -1,0 +1,175 @@
+"""What one does with a run: load it, measure its perplexity."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unroll.base import plugins
+from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.corpus.corpus import Corpus
+from unroll.corpus.tokens import Vocabulary
+from unroll.engines import devices, kernels, precisions
+from unroll.engines.kernels import States
+from unroll.experiment.experiment import Experiment
+from unroll.model import cells
+from unroll.model.initial_values import parameter_shapes
+from unroll.model.model import Model
+from unroll.runs.folder import RunFolder
+from unroll.runs.perplexities import Perplexity, perplexities, token_nll
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained (or half-trained) run, read from its folder."""
+
+    folder: RunFolder
+    experiment: Experiment
+    vocabulary: Vocabulary
+    status: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    model: Model
+    carried: States | None  # the last carried states, a row each; None where states are learned
+    notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self.folder.path
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus it was trained on, if that is still where it was."""
+        e = self.experiment
+        advice = f"The corpus of {self.path} is not at hand. Bring it back, or give --corpus or --prompt if you can."
+        if not e.corpus:
+            raise RunError(f"{advice} (It was trained on a text that was in memory only.)")
+        try:
+            corpus = Corpus.named(e)
+        except CorpusError as error:
+            raise RunError(f"{advice} ({error})") from None
+        if corpus.sha256 != e.sha256:
+            raise RunError(f"{advice} ({e.corpus} holds another text now.)")
+        return corpus
+
+
+def require_run(run: object) -> None:
+    """A folder's path is an easy slip."""
+    if not isinstance(run, Run):
+        raise ConfigurationError(f"A run is what unroll.load(FOLDER) reads. Got {run!r}.")
+
+
+def load(path: str | Path, device: str = "auto") -> Run:
+    """Read a run: its weights if it has ended, else its newest whole checkpoint."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigurationError(f"A run is read from its folder's path. Got {path!r}.")
+    folder = RunFolder(path)
+    experiment, vocabulary = folder.experiment, folder.vocabulary
+    notes: list[str] = []
+    if folder.has_weights():
+        tensors, facts = folder.weights()
+    else:
+        newest = next(folder.good_checkpoints(notes, goes_on=False), None)
+        if newest is None:
+            missing = f"{path} holds neither weights.safetensors nor a whole checkpoint"
+            raise RunError(*notes, f"{missing}." if notes else f"{missing}: nothing was trained yet.")
+        tensors, facts = newest.tensors, newest.facts
+        notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+    folder.require_vocabulary(facts)
+    _, changes = folder.described()
+    if changes:
+        notes.append(f"{folder.path / 'run.toml'} was changed after the training: {'; '.join(changes)}.")
+    status = folder.status
+    if status["state"] == "stopped":
+        notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
+    where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else devices.find(device)
+    shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
+    if experiment.scheme.carries:
+        states = cells.load(experiment.cell, experiment.peepholes).STATES
+        row = (experiment.rows, experiment.hidden)
+        shapes |= {f"carried.{layer}.{s}": row for layer in range(experiment.layers) for s in states}
+    wrong = [
+        f"{name} in the weights of {path} must be {list(shape)}. "
+        f"Got {list(tensors[name].shape) if name in tensors else 'nothing'}."
+        for name, shape in shapes.items()
+        if name not in tensors or tuple(tensors[name].shape) != shape
+    ]
+    if wrong:
+        raise RunError(*wrong)
+    computed = experiment
+    if precisions.why_not(experiment.precision, where) or not kernels.found(devices.outline(experiment), where):
+        computed = replace(experiment, precision="float32")
+        notes.append(f"It was trained in {experiment.precision}, which is not to be had here: it computes in float32.")
+    kernel = kernels.choose(devices.outline(computed), where)
+    model = Model.stacked([computed], [len(vocabulary)], [tensors], where, kernel)
+    carried = None
+    if experiment.scheme.carries:
+        carried = tuple(
+            tuple(tensors[f"carried.{layer}.{s}"].unsqueeze(0).to(where, model.dtype) for s in model.cell.STATES)
+            for layer in range(experiment.layers)
+        )
+    return Run(folder, experiment, vocabulary, status, folder.metrics, model, carried, tuple(notes))
+
+
+def perplexity(
+    run: Run,
+    sample: str | None = None,
+    corpus: Corpus | str | Path | None = None,
+    start: str = "first",
+    test_tokens: int | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> list[Perplexity]:
+    """The perplexity of a run on its test set, or on another corpus taken whole.
+
+    `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one
+    a row of the carried states that the run ended with.
+    """
+    require_run(run)
+    if start not in ("first", "carried"):
+        raise ConfigurationError(f"start must be first or carried. Got {start!r}.")
+    if start == "carried" and run.carried is None:
+        raise ConfigurationError(
+            "--start carried needs a run with a carried state (scheme 4); this one learned its first state."
+        )
+    procedure = procedure_of(run, sample)
+    if start == "carried" and procedure != "progressive":
+        raise ConfigurationError(
+            "--start carried is for progressive: a window begins at the first state by definition."
+        )
+    if test_tokens is not None and test_tokens < 1:
+        raise ConfigurationError(f"test_tokens must be at least 1. Got {test_tokens}.")
+    first = run.carried if start == "carried" else None
+    ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
+    (nll,) = token_nll(run.model, [ids], run.experiment.scheme.k2, procedure, first, between)
+    return perplexities(nll)
+
+
+def procedure_of(run: Run, sample: str | None) -> str:
+    """The procedure asked for, or the scheme's own."""
+    procedure = sample or run.experiment.scheme.sample
+    wrong = plugins.problem("conditioning", procedure, "sample")
+    if wrong:
+        raise ConfigurationError(wrong)
+    return procedure
+
+
+def text_ids(run: Run, corpus: Corpus | str | Path | None) -> np.ndarray[Any, Any]:
+    """The ids to score: the run's own test set, or another corpus whole, read with the run's vocabulary."""
+    text = run.corpus if corpus is None else read_as(run, corpus)
+    ids = text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
+    return run.vocabulary.translate(ids, text.vocabulary)
+
+
+def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
+    """A text, read as the run's own corpus was; but rare symbols that the run knows are kept."""
+    e = run.experiment
+    if isinstance(corpus, Corpus):
+        return corpus
+    return Corpus.open(str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii)

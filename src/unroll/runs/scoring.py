@@ -1,0 +1,231 @@
+"""What a model thinks of a text: how surprising it finds each token, and what it would rather have seen.
+
+Under either procedure, and by the code that perplexity is computed with. Nothing is said of the first token, which no
+token predicts: N tokens have N − 1 surprisals. Long texts pass through in stretches, of which only one is held.
+
+Shapes: n tokens of a stretch, N of a text, A alternatives, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unroll.base.errors import ConfigurationError, RunError, SymbolError
+from unroll.corpus import tokens
+from unroll.corpus.tokens import Ids, Vocabulary
+from unroll.engines import cpu_threads, precisions
+from unroll.model import conditioning
+from unroll.runs import perplexities
+from unroll.runs.loaded import Run, procedure_of, require_run
+from unroll.runs.perplexities import Perplexity
+from unroll.sampling.streams import DIVERGED
+
+RENDERED = 1 << 16  # tokens whose bytes are counted at a time
+LEVELS = (1, 2, 4, 8)  # bits that divide five levels of surprise: probability 1/2, 1/4, 1/16, 1/256
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Some tokens in a row: how unlikely each was, and the likeliest in its place, best first."""
+
+    start: int  # where the first of them stands in the text
+    nats_n: NDArray[np.float64]
+    rank_n: NDArray[np.int64]  # 1 where it was the likeliest
+    likeliest_nA: NDArray[np.int64]
+    probabilities_nA: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A token that could have stood there."""
+
+    symbol: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Surprisal:
+    """A token, its log-probability given what came before it, and the likeliest tokens in its place.
+
+    >>> Surprisal("e", logprob=math.log(1 / 8), rank=2, alternatives=()).bits
+    3.0
+    """
+
+    symbol: str
+    logprob: float  # nats
+    rank: int  # 1 where it was the likeliest of all
+    alternatives: tuple[Alternative, ...]  # likeliest first; the token itself may be one of them
+
+    @property
+    def bits(self) -> float:
+        """How surprising it was: 1 bit is a coin's toss."""
+        return -self.logprob / math.log(2)
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a whole text costs.
+
+    >>> Total(nats=8 * math.log(2), tokens=4, bytes=8).bits_per_byte
+    1.0
+    """
+
+    nats: float  # of all predicted tokens together
+    tokens: int  # predicted: all but the first
+    bytes: int  # of those tokens, in UTF-8; the one measure that all kinds of token share
+
+    @property
+    def log_probability(self) -> float:
+        """Of the text, given its first token; nats."""
+        return 0.0 - self.nats  # never −0
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean over the predicted tokens."""
+        return Perplexity(self.nats / self.tokens, self.tokens).perplexity
+
+    @property
+    def bits_per_token(self) -> float:
+        """The same in bits."""
+        return self.nats / self.tokens / math.log(2)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Comparable between characters, bytes and words."""
+        return self.nats / self.bytes / math.log(2)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A text, token by token, and in all."""
+
+    procedure: str
+    first: str  # the token that nothing predicts
+    tokens: tuple[Surprisal, ...]
+    total: Total
+
+
+def score(run: Run, text: str, sample: str | None = None) -> list[float]:
+    """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
+    _require(run, text)
+    ids = run.vocabulary.encode(text)
+    return [-nats for stretch in stretches(run, ids, sample) for nats in stretch.nats_n.tolist()]
+
+
+def surprisals(run: Run, text: str, alternatives: int = 5, sample: str | None = None) -> Scored:
+    """How surprising each token of a text is, beside the likeliest in its place.
+
+    `sample` is the procedure, the scheme's own by default.
+    """
+    _require(run, text)
+    ids, symbols = run.vocabulary.encode(text), run.vocabulary.symbols
+    found = tuple(each(run, ids, (symbols[i] for i in ids), symbols, alternatives, sample))
+    nats = 0.0 - math.fsum(token.logprob for token in found)  # never −0, which a text of one symbol would come to
+    total = Total(nats, len(found), predicted_bytes(run.vocabulary, ids))
+    return Scored(procedure_of(run, sample), symbols[ids[0]], found, total)
+
+
+def _require(run: Run, text: str) -> None:
+    require_run(run)
+    if not isinstance(text, str):
+        raise ConfigurationError(f"What is scored is text. Got {str(text)[:60]!r}.")
+
+
+def each(
+    run: Run, ids: Ids, texts: Iterator[str], names: Sequence[str], alternatives: int = 5, sample: str | None = None
+) -> Iterator[Surprisal]:
+    """One token after the other, called by these texts (of all of them, the first too); alternatives by their names."""
+    next(texts, None)
+    for stretch in stretches(run, ids, sample, alternatives):
+        others = zip(stretch.likeliest_nA.tolist(), stretch.probabilities_nA.tolist(), strict=True)
+        own = zip(stretch.nats_n.tolist(), stretch.rank_n.tolist(), others, strict=True)
+        for nats, rank, (places, odds) in own:
+            likeliest = (Alternative(names[i], p) for i, p in zip(places, odds, strict=True))
+            yield Surprisal(next(texts), -nats, rank, tuple(likeliest))
+
+
+def stretches(run: Run, ids: Ids, sample: str | None = None, alternatives: int = 0) -> Iterator[Stretch]:
+    """The tokens of a text but the first, in order, a stretch at a time."""
+    procedure, k2 = procedure_of(run, sample), run.experiment.scheme.k2
+    if alternatives < 0:
+        raise ConfigurationError(f"alternatives must be at least 0. Got {alternatives}.")
+    if len(ids) < 2:
+        raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
+    ids_N = torch.from_numpy(ids.astype(np.int64)).to(run.model.device)
+    place = 1
+    for logits_nV in _predictions(run, ids_N, procedure, k2):
+        stretch = _looked_at(logits_nV, ids_N[place:], place, min(alternatives, len(run.vocabulary)))
+        if not np.isfinite(stretch.nats_n).all():
+            raise RunError(DIVERGED)
+        yield stretch
+        place += len(stretch.nats_n)
+
+
+def _predictions(run: Run, ids_N: Tensor, procedure: str, k2: int) -> Iterator[Tensor]:
+    """Logits for every token but the first."""
+    # The first k2 tokens: a window has read the text from its beginning too, so that both procedures are one there.
+    ways = [("progressive", ids_N[:k2], 1)] if k2 > 1 else []
+    ways += [(procedure, ids_N, k2)] if len(ids_N) > k2 else []
+    for name, text_N, known in ways:
+        chunks = conditioning.load(name).hidden(run.model, text_N.unsqueeze(0), known)
+        found = (logits for h_MnRH in chunks for logits in perplexities.logits(run.model, h_MnRH))
+        while True:
+            # These hold while this computes, not while the caller looks at what came of it.
+            with torch.no_grad(), precisions.multiplying(run.model.experiments[0].precision), cpu_threads.single():
+                logits_MnRV = next(found, None)
+            if logits_MnRV is None:
+                break
+            yield logits_MnRV[0, :, 0]
+
+
+def _looked_at(logits_nV: Tensor, following_N: Tensor, place: int, alternatives: int) -> Stretch:
+    targets_n = following_N[: len(logits_nV)]
+    likelier_nV = logits_nV > logits_nV.gather(-1, targets_n.unsqueeze(-1))
+    best = torch.topk(logits_nV, alternatives, dim=-1)
+    probabilities_nA = torch.exp(best.values - torch.logsumexp(logits_nV, -1, keepdim=True))
+    found = (perplexities.nll(logits_nV, targets_n), likelier_nV.sum(-1) + 1, best.indices, probabilities_nA)
+    return Stretch(place, *(tensor.cpu().numpy() for tensor in found))
+
+
+def predicted_bytes(vocabulary: Vocabulary, ids: Ids) -> int:
+    """The UTF-8 bytes of a text without its first token, counted a part at a time."""
+    total = 0
+    for begin in range(1, len(ids), RENDERED):
+        # What a token adds may depend on the one before it: a space between fields, none after a line's end.
+        part = ids[begin - 1 : begin + RENDERED]
+        total += len(vocabulary.render(part)) - len(vocabulary.render(part[:1]))
+    return total
+
+
+def level(bits: float) -> int:
+    """From 0, as good as expected, to 4.
+
+    >>> level(0.3), level(1.0), level(12.0)
+    (0, 1, 4)
+    """
+    return bisect_right(LEVELS, bits)
+
+
+def legible(vocabulary: Vocabulary, ids: Ids) -> Iterator[str]:
+    """The text that each token adds, for a reader."""
+    if tokens.reads_bytes(vocabulary.kind):
+        names = legible_names(vocabulary)
+        return (names[i] for i in ids)
+    return vocabulary.written(int(i) for i in ids)
+
+
+def legible_names(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Every symbol for a reader: a byte by its ASCII character, or by its number where it has none."""
+    if not tokens.reads_bytes(vocabulary.kind):
+        return vocabulary.symbols
+    return tuple(
+        s if s == tokens.UNKNOWN else chr(int(s, 16)) if int(s, 16) < 0x80 else f"\\x{s}" for s in vocabulary.symbols
+    )

@@ -1,0 +1,205 @@
+"""From a run and what is asked of it to text: one or many at once, whole or token by token, drawn or searched for.
+
+sample(run, "Once", max_new_tokens=200, temperature=0.7, seed=1)         one Sample
+sample(run, "Once", num_return_sequences=5)                              five, with the seeds 0 to 4
+stream(run, "Once")                                                      its tokens as they are drawn
+sample_all(run, [Request("Once", seed=1), Request("Twice", length=9)])   many at once, each as it would be alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Unpack, overload
+
+import numpy as np
+
+from unroll.base import plugins
+from unroll.base.errors import ConfigurationError, InputError, SymbolError
+from unroll.engines.steppers import Ids
+from unroll.experiment.experiment import SEEDS
+from unroll.runs.loaded import Run, require_run
+from unroll.sampling.beams import beam_search
+from unroll.sampling.controls import LENGTH, Controls, Settings, whole_number
+from unroll.sampling.decoding import Decoding
+from unroll.sampling.host_loop import Stream, generate
+from unroll.sampling.prompts import prompt_ids, seed_sequence
+from unroll.sampling.stop_strings import Stops, Writer
+
+
+@dataclass(frozen=True)
+class Request:
+    """One text to be drawn. Without a prompt it goes on from k2 tokens of the test set, which the seed chooses."""
+
+    prompt: str | None = None
+    length: int = LENGTH
+    decoding: Decoding = field(default_factory=Decoding)
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text up to its stop string; every token that was drawn for it, and what the model itself gave each."""
+
+    text: str
+    tokens: list[int]
+    logprobs: list[float]
+    procedure: str
+    seed: int
+
+
+class Token(NamedTuple):
+    """A drawn token. Its text is what is certain now: none while a stop string may have begun, more if it has not."""
+
+    id: int
+    text: str
+    logprob: float
+    last: bool  # of its text
+
+
+@overload
+def sample(
+    run: Run, prompt: str | None = None, *, num_return_sequences: int, **controls: Unpack[Controls]
+) -> list[Sample]: ...
+
+
+@overload
+def sample(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) -> Sample: ...
+
+
+def sample(
+    run: Run, prompt: str | None = None, *, num_return_sequences: int | None = None, **controls: Unpack[Controls]
+) -> Sample | list[Sample]:
+    """Draw a text; with `num_return_sequences` a list of them, of which the n-th has the seed `seed` + n.
+
+    length or max_new_tokens   how many tokens (500)
+    temperature                below 1 safer, above 1 wilder; 0 is argmax, and so is do_sample=False
+    top_k, top_p, min_p        which tokens may be drawn at all
+    seed                       the same seed gives the same text
+    stop                       a string, or several, that end the text
+    num_beams                  search for the likeliest text instead of drawing one
+    sample                     windowed or progressive (the scheme's own)
+    """
+    samples = answer(run, Settings(prompt, num_return_sequences, **controls))
+    return samples[0] if num_return_sequences is None else samples
+
+
+def stream(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) -> Iterator[Token]:
+    """The tokens of a text as they are drawn, with the arguments of `sample`."""
+    settings = Settings(prompt, **controls)
+    also = ["A beam search knows its text only at its end: it cannot be streamed."] * settings.searches
+    requests = requested(run, settings, also)
+    return (token for _, token in stream_all(run, requests, settings.sample))
+
+
+def sample_all(run: Run, requests: Sequence[Request], sample: str | None = None) -> list[Sample]:
+    """Many texts at once, each as it would be drawn alone."""
+    require_run(run)
+    procedure = sample or run.experiment.scheme.sample
+    prompts = checked(run, requests, procedure)
+    writers = [Writer(Stops(run.vocabulary, request.stop)) for request in requests]
+    drawn: list[list[Token]] = [[] for _ in requests]
+    for place, token in _drawn(run, requests, prompts, procedure, writers):
+        drawn[place].append(token)
+    return [
+        Sample(writer.text, [t.id for t in tokens], [t.logprob for t in tokens], procedure, request.seed)
+        for request, writer, tokens in zip(requests, writers, drawn, strict=True)
+    ]
+
+
+def stream_all(
+    run: Run, requests: Sequence[Request], sample: str | None = None, before: Sequence[int] = ()
+) -> Iterator[tuple[int, Token]]:
+    """Each token of many texts as it is drawn, with its text's place; `before` is the token shown before each text."""
+    procedure = sample or run.experiment.scheme.sample
+    prompts = checked(run, requests, procedure)
+    writers = [Writer(Stops(run.vocabulary, request.stop), before) for request in requests]
+    return _drawn(run, requests, prompts, procedure, writers)
+
+
+def _drawn(
+    run: Run, requests: Sequence[Request], prompts: Sequence[Ids], procedure: str, writers: Sequence[Writer]
+) -> Iterator[tuple[int, Token]]:
+    streams = [Stream(p, int(r.length), r.decoding, int(r.seed)) for r, p in zip(requests, prompts, strict=True)]
+    left = [stream.length for stream in streams]
+    drawing = generate(
+        run.model, streams, run.experiment.scheme.k2, procedure, lambda place, token: writers[place].ended
+    )
+    for drawn in drawing:
+        for place, token, logprob in zip(drawn.streams, drawn.ids, drawn.logprobs, strict=True):
+            writer, left[place] = writers[place], left[place] - 1
+            text, last = writer.add(token), writer.ended or not left[place]
+            yield place, Token(token, text + writer.finish() if last else text, logprob, last)
+
+
+def answer(run: Run, settings: Settings) -> list[Sample]:
+    """What settings ask for, drawn or searched for."""
+    requests = requested(run, settings)
+    if not settings.searches:
+        return sample_all(run, requests, settings.sample)
+    request, procedure = requests[0], settings.sample or run.experiment.scheme.sample
+    (prompt,), stops = checked(run, [request], procedure), Stops(run.vocabulary, request.stop)
+    k2, beams = run.experiment.scheme.k2, settings.num_beams or 1
+    samples = []
+    for found in beam_search(run.model, prompt, k2, procedure, beams, request.length, stops.end)[: settings.texts]:
+        writer = Writer(stops)
+        for token in found.ids:
+            writer.add(token)
+        writer.finish()
+        samples.append(Sample(writer.text, list(found.ids), list(found.logprobs), procedure, request.seed))
+    return samples
+
+
+def requested(run: Run, settings: Settings, also: Sequence[str] = ()) -> list[Request]:
+    """The texts that settings ask for, or every problem at once, those known before among them."""
+    require_run(run)
+    if settings.mistaken:
+        raise ConfigurationError(*also, *settings.mistaken)
+    problems = [*also, *settings.problems]
+    decoding = Decoding() if problems else settings.decoding
+    requests = [
+        Request(settings.prompt, int(settings.tokens), decoding, int(settings.seed) + n, settings.stops)
+        for n in range(1 if problems else settings.texts)
+    ]
+    checked(run, requests, settings.sample or run.experiment.scheme.sample, problems)
+    return requests
+
+
+def checked(run: Run, requests: Sequence[Request], procedure: str, also: Sequence[str] = ()) -> list[Ids]:
+    """The ids of each request's prompt, or every problem at once."""
+    problems = [*also, *filter(None, [plugins.problem("conditioning", procedure, "sample")])]
+    symbols: list[str] = []
+    prompts: dict[str, Ids] = {}
+    for request in dict.fromkeys(requests):
+        problems += _problems(request)
+        try:
+            if request.prompt and request.prompt not in prompts:
+                prompts[request.prompt] = prompt_ids(run, request.prompt)
+            Stops(run.vocabulary, request.stop)
+        except SymbolError as error:
+            symbols += error.problems
+        except InputError as error:
+            problems += error.problems
+    if symbols and not problems:
+        raise SymbolError(*dict.fromkeys(symbols))
+    if problems:
+        raise ConfigurationError(*dict.fromkeys(problems + symbols))
+    chosen = (prompts[r.prompt] if r.prompt is not None else seed_sequence(run, int(r.seed)) for r in requests)
+    return [np.asarray(ids, np.int64) for ids in chosen]
+
+
+def _problems(request: Request) -> list[str]:
+    mistaken = [whole_number(name, getattr(request, name)) for name in ("length", "seed")]
+    wrong = [problem for problem in mistaken if problem]
+    if wrong:
+        return wrong
+    if request.length < 1:
+        wrong.append(f"length must be at least 1. Got {request.length}.")
+    if not 0 <= request.seed < SEEDS:
+        wrong.append(f"seed must be between 0 and 2^63 − 1. Got {request.seed}.")
+    if request.prompt == "":
+        wrong.append("The prompt is empty. Leave --prompt out to start from a stretch of the test set.")
+    if "" in request.stop:
+        wrong.append("A stop string is empty: it would end every text before its first token. Leave it out.")
+    return wrong

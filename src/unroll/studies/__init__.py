@@ -1,0 +1,1 @@
+"""The paper, and the benchmark against peers."""

@@ -1,0 +1,82 @@
+"""Unroll and its peers behind one `step()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from unroll.corpus.corpus import Corpus
+from unroll.engines import devices
+from unroll.studies.benchmark import peers
+from unroll.studies.benchmark.shapes import Shape
+from unroll.training.learner import Learner
+
+Build = Callable[[Shape, Corpus, torch.device, str], peers.Eager | peers.Graphed]
+
+
+class Way(NamedTuple):
+    """How a peer trains."""
+
+    title: str
+    build: Build
+    precision: str
+    on_cpu: bool
+
+
+PEERS = {
+    "lstm-eager": Way("nn.LSTM, eager", peers.lstm_eager, "float32", True),
+    "lstm-graphed": Way("nn.LSTM, graphed", peers.lstm_graphed, "tf32", False),
+    "cudnn-half": Way("cuDNN half, padded, graphed", peers.cudnn_half, "float16", False),
+    "flashrnn": Way("flashrnn, graphed", peers.flash, "bfloat16", False),
+}
+UNROLL = {"unroll": "Unroll, alone", "unroll-fleet": "Unroll, fleet"}
+TITLES = UNROLL | {name: way.title for name, way in PEERS.items()}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contestant that is to be timed on a shape."""
+
+    shape: Shape
+    contestant: str
+    precision: str
+    runs: int = 1
+
+    @property
+    def label(self) -> str:
+        """What `--only` looks at."""
+        many = f" {self.runs}" if self.contestant == "unroll-fleet" else ""
+        return f"{self.shape.architecture} {self.shape.procedure} {self.contestant}{many} {self.precision}"
+
+
+class Racer(NamedTuple):
+    """A contestant that is ready."""
+
+    step: Callable[[], None]
+    loss: Callable[[], float | None]
+    kernel: str
+
+
+class Workshop:
+    """Builds contestants: what they share is held here."""
+
+    def __init__(self, corpus: Corpus, device: torch.device, kernel: str = "auto") -> None:
+        self.corpus, self.device, self.kernel = corpus, device, kernel
+
+    def build(self, entry: Entry) -> Racer:
+        """The contestant, its weights drawn and its data on the device."""
+        if entry.contestant in UNROLL:
+            return self._unroll(entry)
+        trainer = PEERS[entry.contestant].build(entry.shape, self.corpus, self.device, entry.precision)
+        kernel = "flashrnn" if entry.contestant == "flashrnn" else "torch" if self.device.type == "cpu" else "cuDNN"
+        return Racer(trainer.step, lambda: float(trainer.peer.last_loss), kernel)
+
+    def _unroll(self, entry: Entry) -> Racer:
+        # One seed, so that starting values are drawn once; other splits, so that no two runs read the same tokens.
+        settings = {"precision": entry.precision, "device": str(self.device), "kernel": self.kernel}
+        runs = [devices.resolve(entry.shape.experiment(split_seed=m, **settings)) for m in range(entry.runs)]
+        learner = Learner(runs, [self.corpus] * entry.runs, self.device, runs[0].kernel)
+        return Racer(learner.step, lambda: learner.look().loss(0), learner.model.kernel_name)

@@ -1,0 +1,44 @@
+"""Where something was measured."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from typing import Any
+
+import torch
+
+from unroll.base.version import VERSION
+from unroll.engines import devices
+
+QUERY = ("clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "temperature.gpu", "driver_version")
+PATIENCE = 10  # seconds
+
+
+def facts(device: torch.device) -> dict[str, Any]:
+    """The processor and the versions that a time depends on."""
+    found = {
+        "processor": devices.describe(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "unroll": VERSION,
+    }
+    if device.type == "cuda":
+        found |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return found
+
+
+def clocks(device: torch.device) -> dict[str, str]:
+    """What the driver's own tool says just now; nothing where there is no such tool."""
+    tool = shutil.which("nvidia-smi")
+    if device.type != "cuda" or not tool:
+        return {}
+    command = [tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader", f"--id={device.index or 0}"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(QUERY, (value.strip() for value in said.split(",")), strict=False))

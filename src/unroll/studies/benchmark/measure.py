@@ -1,0 +1,161 @@
+"""Times, taken side by side: contestants of a group run in turn, block by block, the order reversed every other time,
+so that a clock that drifts or a neighbour that wakes up touches all of them alike.
+
+Contestants meet in heats: as many at a time as fit into memory. One that fails, for whatever reason, is a row that says
+why; the others go on.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from unroll.engines import devices
+from unroll.studies.benchmark.contestants import Entry, Racer
+from unroll.studies.benchmark.record import Row
+from unroll.training import memory
+
+FULL = 0.5  # of a device's memory taken: the others wait for the next heat
+LENGTH = 300  # characters of a reason
+
+
+@dataclass(frozen=True)
+class Care:
+    """How long and how often."""
+
+    seconds: float  # a block lasts about so long
+    blocks: int
+    warm_up: int  # steps before anything is timed: the first ones compile and record
+
+
+CARE = {"cuda": Care(0.12, 5, 5), "cpu": Care(0.3, 3, 1)}
+QUICK = {"cuda": Care(0.03, 3, 5), "cpu": Care(0.05, 2, 1)}
+
+
+def run_group(
+    group: Sequence[Entry],
+    build: Callable[[Entry], Racer],
+    device: torch.device,
+    care: Care,
+    tell: Callable[[Row], None],
+) -> list[Row]:
+    """Every entry's row, in the group's order; each is told as soon as it is known."""
+    rows: dict[Entry, Row] = {}
+    waiting = list(group)
+    while waiting:
+        heat, waiting = _ready(waiting, build, device, care, rows, tell)
+        _race(heat, device, care, rows)
+        for entry in heat:
+            tell(rows[entry])
+        heat.clear()
+        _free(device)
+    return [rows[entry] for entry in group]
+
+
+def _ready(
+    waiting: Sequence[Entry],
+    build: Callable[[Entry], Racer],
+    device: torch.device,
+    care: Care,
+    rows: dict[Entry, Row],
+    tell: Callable[[Row], None],
+) -> tuple[dict[Entry, Racer], list[Entry]]:
+    """Those that fit together, warmed up, and those that must wait."""
+    heat: dict[Entry, Racer] = {}
+    later: list[Entry] = []
+    for entry in waiting:
+        if heat and _full(device):
+            later.append(entry)
+            continue
+        prepared, crowded = _prepared(entry, build, device, care)
+        if not isinstance(prepared, str):
+            heat[entry], steps = prepared
+            kernel = heat[entry].kernel
+            rows[entry] = Row(entry.shape, entry.contestant, entry.precision, entry.runs, kernel, steps)
+            continue
+        _free(device)
+        if crowded and heat:
+            later.append(entry)
+        else:
+            rows[entry] = Row(entry.shape, entry.contestant, entry.precision, entry.runs, problem=prepared)
+            tell(rows[entry])
+    return heat, later
+
+
+def _prepared(
+    entry: Entry, build: Callable[[Entry], Racer], device: torch.device, care: Care
+) -> tuple[tuple[Racer, int] | str, bool]:
+    """The contestant and the steps of its block; or why not, and whether others in memory may be to blame.
+
+    A function of its own, so that what a failed contestant held is let go when it returns.
+    """
+    try:
+        racer = build(entry)
+        return (racer, _steps(racer, device, care)), False
+    except Exception as error:
+        return reason(error), memory.ran_out(error)
+
+
+def _steps(racer: Racer, device: torch.device, care: Care) -> int:
+    """How many steps make a block, found after the warm-up."""
+    warm = seconds(racer.step, care.warm_up, device)
+    if device.type == "cpu" and warm / care.warm_up >= care.seconds:
+        return 1
+    steps = 1
+    while (taken := seconds(racer.step, steps, device)) < care.seconds / 4:
+        steps *= 2
+    return max(1, math.ceil(steps * care.seconds / taken))
+
+
+def _race(heat: dict[Entry, Racer], device: torch.device, care: Care, rows: dict[Entry, Row]) -> None:
+    """Block by block, in alternating order."""
+    for block in range(care.blocks):
+        order = list(heat) if block % 2 == 0 else list(reversed(heat))
+        for entry in order:
+            row = rows[entry]
+            if row.problem:
+                continue
+            try:
+                taken = seconds(heat[entry].step, row.steps, device)
+                loss = heat[entry].loss()
+            except Exception as error:
+                rows[entry] = replace(row, problem=reason(error))
+                continue
+            rows[entry] = replace(row, ms=(*row.ms, taken * 1e3 / row.steps / row.runs), loss=loss)
+            if loss is None or not math.isfinite(loss):
+                rows[entry] = replace(rows[entry], loss=None, problem="its loss was not finite")
+
+
+def seconds(step: Callable[[], None], steps: int, device: torch.device) -> float:
+    """So many steps, from an idle device to an idle device."""
+    devices.wait(device)
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    devices.wait(device)
+    return time.perf_counter() - began
+
+
+def reason(error: BaseException) -> str:
+    """An exception in a line."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}"[:LENGTH] if words else type(error).__name__
+
+
+def _full(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return False
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    return free < (1 - FULL) * total
+
+
+def _free(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

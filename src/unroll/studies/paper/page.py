@@ -1,0 +1,287 @@
+"""docs/paper.md: prose written by hand, and between markers what the records say. Writing it again keeps the prose.
+
+    python -m unroll.studies.paper.page RECORDS DOCS      RECORDS holds records/*.json; figures go to DOCS/paper
+
+A marked block is `<!-- unroll: NAME -->` … `<!-- end -->`: all between is replaced, all else is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from unroll.base import atomic_files
+from unroll.base.errors import InputError
+from unroll.base.printable import one_line
+from unroll.studies.paper import causes, instability, instability_picture, literature, pictures, records
+from unroll.studies.paper.claims import judge
+from unroll.studies.paper.claims.verdict import NOT_JUDGED, VERDICTS, Table, Verdict
+from unroll.studies.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, trainings
+from unroll.studies.paper.records import Curve, Record, Time
+
+Records = Mapping[str, Record]
+BLOCK = re.compile(r"<!-- unroll: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
+MARK = {"holds": "✔", "holds in part": "◐", "does not hold": "✘", "not judged": "–"}
+START = """\
+# The paper, reproduced
+
+De Boom, Demeester and Dhoedt, *Character-level Recurrent Neural Networks in Practice: Comparing Training and Sampling
+Schemes*, trained 222 models to compare four schemes. Here they are trained again; every verdict, table and picture is
+drawn from the records in `results/paper` by `python -m unroll.studies.paper.page results/paper docs`, without a GPU.
+
+<!-- unroll: summary -->
+<!-- end -->
+
+## The claims
+
+Each claim says several things, and each of them is a number and a threshold. All hold: the claim *holds*; some: *holds
+in part*; none: *does not hold*. The thresholds were fixed before there were records, and are argued where they are
+defined, in `src/unroll/paper/claims`.
+
+<!-- unroll: claims -->
+<!-- end -->
+
+## The figures
+
+Perplexity of the test set, geometric means and bands over seeds where there are several. A ring marks where a run
+first stands above 1.1 × its lowest so far (or, under scheme 4, above 1.1 × scheme 3's at the same batch); the first 100
+batches, in which nearly every run jumps, are not marked. A rise at the end that scheme 1 shares is overfitting.
+
+<!-- unroll: figures -->
+<!-- end -->
+
+## Why conditional training looks unstable
+
+<!-- unroll: instability -->
+<!-- end -->
+
+## What lies behind unexpected verdicts
+
+<!-- unroll: causes -->
+<!-- end -->
+
+## The timing table
+
+<!-- unroll: timing -->
+<!-- end -->
+
+## The evidence, claim by claim
+
+<!-- unroll: evidence -->
+<!-- end -->
+
+## Provenance
+
+<!-- unroll: provenance -->
+<!-- end -->
+"""
+
+
+def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path]:
+    """Bring docs/paper.md, docs/schemes.md and the pictures in docs/paper up to date; what was written."""
+    measured, docs = records.read(records_folder), Path(docs_folder)
+    if not measured:
+        raise InputError(f"{records_folder} has no records. `unroll reproduce` writes them to its --out.")
+    (docs / "paper").mkdir(parents=True, exist_ok=True)
+    drawn = [path for record in measured.values() if (path := pictures.save(record, docs / "paper"))]
+    looked_at = instability_picture.save(instability.readings(measured), docs / "paper")
+    page = docs / "paper.md"
+    verdicts = judge(measured)
+    text = page.read_text("utf-8") if page.exists() else START
+    written = [*drawn, *filter(None, [looked_at]), _write(page, fill(text, blocks(measured, verdicts, drawn)))]
+    schemes = docs / "schemes.md"
+    if schemes.exists():
+        written.append(_write(schemes, fill(schemes.read_text("utf-8"), {"literature": literature.markdown()})))
+    return written
+
+
+def fill(text: str, contents: Mapping[str, str]) -> str:
+    """A page with its marked blocks renewed; a block that nothing is known of is left as it is."""
+
+    def renewed(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"<!-- unroll: {name} -->\n{contents[name]}\n<!-- end -->" if name in contents else found[0]
+
+    return BLOCK.sub(renewed, text)
+
+
+def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]) -> dict[str, str]:
+    """Every marked block of docs/paper.md."""
+    verdicts = tuple(verdicts)
+    return {
+        "summary": _summary(measured, verdicts),
+        "claims": _claims(verdicts),
+        "figures": "\n\n".join(f"![{pictures.LOOKS[path.stem].title}](paper/{path.name})" for path in drawn),
+        "timing": timing_table(measured["timing"]) if "timing" in measured else "Not measured.",
+        "instability": _instability(measured),
+        "causes": _causes(measured),
+        "evidence": "\n\n".join(_evidence(verdict) for verdict in verdicts),
+        "provenance": _provenance(measured),
+    }
+
+
+def timing_table(record: Record) -> str:
+    """The table side by side with the paper's: ms a training batch of one run / ms a sampled token."""
+    if not record.times:
+        return "Not measured."
+    times = {(t.scheme, t.layers, t.hidden, t.fleet == 1): t for t in record.times}
+    fleet = max(t.fleet for t in record.times)
+    rows: list[list[str]] = []
+    for scheme, papers in PAPERS_MS.items():
+        way = "windowed_naive" if scheme <= 2 else "progressive"
+        rows.append([f"scheme {scheme}, paper", *(f"{batch} / {token}" for batch, token in papers)])
+        for alone, name in ((True, "here"), (False, f"here, {fleet} side by side"))[: 2 if fleet > 1 else 1]:
+            own = [times.get((scheme, *architecture, alone)) for architecture in ARCHITECTURES]
+            rows.append([f"scheme {scheme}, {name}", *(_ms(time, way) for time in own)])
+    rolling = [_sample(times.get((1, *architecture, True)), "windowed") for architecture in ARCHITECTURES]
+    first = record.times[0]
+    beside = f", and {fleet} runs side by side, a batch of one of them" if fleet > 1 else ""
+    text = (
+        "Milliseconds for one training batch of one run / one sampled token, English, k1 = 40. The paper: "
+        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone{beside}. "
+        "Windowed sampling reads k2 tokens again for each new one, as in the paper; the last row is what "
+        "`unroll sample` does."
+    )
+    columns = ("", *(f"r={r} γ={h}" for r, h in ARCHITECTURES))
+    return f"{text}\n\n{_markdown(columns, [*rows, ['windowed token, rolling', *rolling]])}"
+
+
+def _ms(time: Time | None, way: str) -> str:
+    return f"{time.batch_ms:.3g} / {_sample(time, way)}" if time else "–"
+
+
+def _sample(time: Time | None, way: str) -> str:
+    return f"{time.sample_ms[way]:.3g}" if time and way in time.sample_ms else "–"
+
+
+def _summary(measured: Records, verdicts: tuple[Verdict, ...]) -> str:
+    counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
+    told = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
+    papers, every = cost(measured, base=True), cost(measured)
+    text = (
+        f"The {len(verdicts)} claims: **{told}**. Of the paper's {len(trainings(PAPER))} trainings {papers[0]} are in "
+        f"the records; they took {_duration(papers[1])} of training and {_duration(papers[2])} of evaluation. By the "
+        "paper's own table its trainings took about 97 hours."
+    )
+    if every[0] == papers[0]:
+        return text
+    more = (
+        f"With further seeds and the extras, {every[0]} trainings took {_duration(every[1])} and {_duration(every[2])}."
+    )
+    return f"{text} {more}"
+
+
+def cost(measured: Records, base: bool = False) -> tuple[int, float, float]:
+    """Distinct trainings, and their seconds of training and of evaluation; `base`: the paper's own, its first seed.
+
+    A fleet's seconds of training are already shared among its runs, its seconds of evaluation are not.
+    """
+    runs: dict[str, Curve] = {}
+    for name, record in measured.items():
+        for curve in record.curves:
+            if not base or (name in PAPER and curve.seed == record.seeds[0]):
+                runs[curve.identity] = curve
+    training = sum(curve.points["seconds"][-1] for curve in runs.values() if curve.points["seconds"])
+    return len(runs), training, sum(curve.evaluating / max(1, curve.fleet) for curve in runs.values())
+
+
+def _duration(seconds: float) -> str:
+    unit, name = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    return f"{seconds / unit:.1f} {name}"
+
+
+def _claims(verdicts: Iterable[Verdict]) -> str:
+    rows = [[f"[{v.claim}](#{v.claim.lower()})", v.words, f"{MARK[v.verdict]} {v.verdict}"] for v in verdicts]
+    return _markdown(("", "the paper says", "here"), rows)
+
+
+def _evidence(verdict: Verdict) -> str:
+    head = f"### {verdict.claim}\n\n> {verdict.words}\n\n**{verdict.verdict.capitalize()}.**"
+    if verdict.verdict == NOT_JUDGED:
+        return f"{head} {verdict.measured}"
+    parts = "\n".join(
+        f"- {'✔' if part.held else '✘'} *{part.says}*: {part.measured} (asked: {part.threshold})."
+        for part in verdict.parts
+    )
+    notes = verdict.measured[len("; ".join(part.measured for part in verdict.parts)) + 1 :].strip()
+    numbers = _table(verdict.evidence)
+    figures = ", ".join(verdict.figures)
+    return "\n\n".join(piece for piece in (head, parts, notes, numbers, f"Records: {figures}.") if piece)
+
+
+def _instability(measured: Records) -> str:
+    """Tables and a picture of scheme 4; run by run it is in the report."""
+    found = instability.readings(measured)
+    if not any(own.apart for own in found):
+        return "Not measured."
+    picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
+    tables = {title: own for title, own in instability.every_table(found).items() if title != instability.BY_RUN}
+    return "\n\n".join((instability.ABOUT, picture, *_titled(tables)))
+
+
+def _causes(measured: Records) -> str:
+    """The tables behind unexpected verdicts."""
+    return "\n\n".join(_titled(causes.found(measured))) or "Not measured."
+
+
+def _titled(tables: Mapping[str, Table]) -> list[str]:
+    return [f"**{title}**\n\n{_table(own)}" for title, own in tables.items()]
+
+
+def _table(own: Table) -> str:
+    return _markdown(own.columns, [[_cell(c) for c in row] for row in own.rows])
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _provenance(measured: Records) -> str:
+    curves = [curve for record in measured.values() for curve in record.curves]
+    corpora = {curve.corpus: curve for curve in curves}
+    rows = [[curve.title, f"`{curve.sha256[:16]}`"] for _, curve in sorted(corpora.items())]
+    facts = {
+        "device": {c.device for c in curves},
+        "precision": {c.precision for c in curves},
+        "kernel": {c.kernel for c in curves},
+        "runs side by side": {f"{c.fleet:2}" for c in curves},
+        "version": {record.unroll for record in measured.values()},
+    }
+    files = [
+        [
+            name,
+            str(len(r.curves)),
+            ", ".join(map(str, r.seeds)),
+            _cell(r.scale),
+            str(sum(c.state == "stopped" for c in r.curves)),
+        ]
+        for name, r in measured.items()
+    ]
+    told = "\n".join(f"- {name}: {', '.join(own.strip() for own in sorted(values))}" for name, values in facts.items())
+    return "\n\n".join(
+        (
+            _markdown(("data set", "SHA-256 begins"), rows),
+            told,
+            _markdown(("record", "curves", "seeds", "scale", "stopped"), files),
+        )
+    )
+
+
+def _markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(columns)
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *map(list, rows))]
+    return "\n".join(lines)
+
+
+def _write(path: Path, text: str) -> Path:
+    atomic_files.write(path, text.encode())
+    return path
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("Usage: python -m unroll.studies.paper.page RECORDS DOCS")
+    for written in write_docs(*sys.argv[1:]):
+        print(one_line(str(written)))

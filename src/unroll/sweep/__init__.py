@@ -1,0 +1,1 @@
+"""Many runs: the plan, the launchers, the folder, the table."""

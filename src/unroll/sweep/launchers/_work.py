@@ -1,0 +1,111 @@
+"""Train one job where this is called: prepare its folders, run the loop, and tell what happens in plain words."""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import closing
+
+import torch
+
+from unroll.base import limits
+from unroll.base.errors import Interrupted, RunError, SaveError, UnrollError
+from unroll.corpus.open_corpora import Library
+from unroll.engines import buffer_pool
+from unroll.runs.folder import RunFolder
+from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
+from unroll.training.events import Ended, Evaluated, Event, Stepped, Warned
+from unroll.training.loop import train_fleet
+from unroll.training.preflight import refuse_hopeless
+
+OFTEN = 0.1  # seconds between two reports of progress
+
+
+def work(job: Job, library: Library) -> Iterator[Report]:
+    """Train the runs of a job that have not ended, and report."""
+    try:
+        corpora = [library.open(e) for e in job.experiments]
+        refuse_hopeless(job.experiments, corpora)  # before there are folders of runs that cannot be trained
+        for out, experiment, corpus in zip(job.outs, job.experiments, corpora, strict=True):
+            RunFolder(out).begin(corpus.described_in(experiment), corpus.vocabulary)
+        with closing(train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every)) as events:
+            yield from _reports(job, events)
+        return
+    except Interrupted:
+        raise
+    except Exception as error:
+        if isinstance(error, SaveError) and not limits.shortage(error):
+            raise
+        report = _verdict(job, error)
+    finally:
+        # Only now, the error forgotten, nothing holds what filled the memory.
+        gc.collect()
+        buffer_pool.give_back()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    yield report
+
+
+def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
+    begun, told = False, 0.0
+    for event in events:
+        count = event.learner.count
+        if isinstance(event, Warned):
+            yield Noted(job.fleet, event.message)
+            continue
+        if not begun:
+            yield Begun(job.fleet, count - 1 if isinstance(event, Stepped) else count)
+            begun = True
+        if isinstance(event, Evaluated):
+            yield Scored(job.fleet, job.runs[event.run], event.metrics)
+        elif isinstance(event, Ended):
+            yield RunEnded(job.fleet, job.runs[event.run], event.status)
+        if not isinstance(event, Stepped) or time.perf_counter() - told > OFTEN:
+            yield Progressed(job.fleet, count, event.seconds, event.evaluating)
+            told = time.perf_counter()
+
+
+def _verdict(job: Job, error: Exception) -> Report:
+    """What an error means for the runs of a fleet."""
+    folders = [RunFolder(out) for out in job.outs]
+    if lack := limits.shortage(error):
+        if len(job.runs) > 1 and not any(map(_has_saved, folders)):
+            return TooLarge(job.fleet, lack.said)
+        return Failed(job.fleet, unended(job), _too_little(lack, len(job.runs)))
+    if isinstance(error, UnrollError):
+        return Failed(job.fleet, unended(job), " ".join(getattr(error, "problems", (str(error),))))
+    return Failed(
+        job.fleet, unended(job), f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+    )
+
+
+def _too_little(lack: limits.Shortage, runs: int) -> str:
+    """Why runs that cannot be divided any further do not fit here, and what would do."""
+    who = f"{runs:,} runs side by side" if runs > 1 else "this run alone"
+    if lack.of == limits.FILES:
+        return (
+            f"This process may not open enough files for {who} ({lack.said}). Raise that limit (ulimit -n) and go on."
+        )
+    remedy = "Lower --hidden, --rows, --k2 or --dense, or bring more memory, and go on."
+    return f"There is not enough memory for {who} ({lack.said}). {remedy}"
+
+
+def unended(job: Job) -> tuple[str, ...]:
+    """The runs of a job that have not ended, whatever ended the job: the others have their results."""
+    return tuple(run for run, out in zip(job.runs, job.outs, strict=True) if not _has_ended(RunFolder(out)))
+
+
+def _has_saved(folder: RunFolder) -> bool:
+    try:
+        return folder.has_saved()
+    except RunError:  # it is damaged: what is in it is not to be begun anew
+        return True
+
+
+def _has_ended(folder: RunFolder) -> bool:
+    try:
+        return folder.has_ended()
+    except RunError:  # it is damaged
+        return False

@@ -1,0 +1,113 @@
+"""How many runs to train side by side: tried with a few batches of the very runs, not guessed.
+
+On a GPU, and for small models anywhere, more runs a batch cost less each; for large models on a CPU one is best. So
+1, 2, 4, 8, … are tried until a run-batch no longer gets cheaper.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from unroll.base.errors import UnrollError
+from unroll.corpus.corpus import Corpus
+from unroll.engines import buffer_pool, devices
+from unroll.experiment.experiment import Experiment
+from unroll.training import memory
+from unroll.training.learner import Learner
+
+WARM_UP, TIMED, AT_MOST = 2, 3, 15  # batches: not timed, timed, and timed while they are short
+SHORT = 0.2  # seconds; a longer batch needs one to warm up, and no more than are timed
+SECONDS = 6.0  # for one group; what would take longer is not tried
+PATIENCE = 2  # sizes in a row that brought nothing, since a busy machine may have spoiled one
+WORTH = 0.95  # more runs side by side must cost at most this share of what fewer did
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What was measured with some runs side by side."""
+
+    runs: int
+    milliseconds: float  # a run-batch
+    bytes: int | None  # at most in use on the device; None where that is not known
+
+
+def measure(
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    most: int,
+    between: Callable[[], None] = lambda: None,
+) -> tuple[Pace, ...]:
+    """A few batches of the first 1, 2, 4, … of these runs, up to `most`, until that no longer pays."""
+    found: list[Pace] = []
+    for runs in _sizes(min(most, len(experiments))):
+        if sum(map(_cost, found)) + 2 * sum(map(_cost, found[-1:])) > SECONDS:
+            break
+        try:
+            found.append(pace(experiments[:runs], corpora[:runs], between))
+        except UnrollError:
+            break  # why this cannot run is said where it is trained
+        except Exception as error:
+            if not memory.ran_out(error):
+                raise
+            break
+        finally:
+            _let_go()
+        if len(found) - found.index(best(found)) > PATIENCE:
+            break
+    return tuple(found)
+
+
+def best(paces: Sequence[Pace]) -> Pace:
+    """The most runs whose batches were worth waiting for."""
+    chosen = paces[0]
+    for pace in paces[1:]:
+        if pace.milliseconds < WORTH * chosen.milliseconds:
+            chosen = pace
+    return chosen
+
+
+def _cost(pace: Pace) -> float:
+    """Seconds that a trial took; not counted is what only the first one pays for."""
+    return (WARM_UP + TIMED) * pace.runs * pace.milliseconds / 1000
+
+
+def _sizes(most: int) -> Iterator[int]:
+    runs = 1
+    while runs < most:
+        yield runs
+        runs *= 2
+    yield most
+
+
+def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: Callable[[], None]) -> Pace:
+    """A few batches of these runs side by side."""
+    device = devices.find(experiments[0].device)
+    torch.set_num_threads(experiments[0].threads or 1)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    learner = Learner(experiments, corpora, device, experiments[0].kernel)
+    taken: list[float] = []
+    cold = WARM_UP
+    while len(taken) < cold + TIMED or (sum(taken) < SHORT and len(taken) < cold + AT_MOST):
+        if len(taken) > cold and sum(taken) > SECONDS / 2:
+            break
+        between()
+        began = time.perf_counter()
+        learner.step()
+        devices.wait(device)
+        taken.append(time.perf_counter() - began)
+        cold = 1 if taken[0] > SHORT else WARM_UP
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return Pace(len(experiments), 1000 * statistics.median(taken[cold:]) / len(experiments), peak)
+
+
+def _let_go() -> None:
+    """What was tried must not stand in the way of what comes next."""
+    buffer_pool.give_back()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,306 @@
+"""A sweep: from a list of experiments to finished run folders and one table, through a plan; resumable at any moment.
+
+`train_all` does it and returns the table. `sweep` is the driver itself, a generator of what happens, so that whoever
+watches decides what to show. Runs that have ended are never run again; those that cannot be trained are recorded with
+the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.corpus.corpus import Corpus
+from unroll.corpus.open_corpora import Library
+from unroll.engines import devices, precisions
+from unroll.experiment.experiment import Experiment
+from unroll.runs.folder import RunFolder
+from unroll.sweep import launchers, table
+from unroll.sweep import plan as plans
+from unroll.sweep.deduplicate import Training, distinct
+from unroll.sweep.folder import SweepFolder
+from unroll.sweep.launchers import Failed, Job, Noted, Report, TooLarge
+from unroll.sweep.plan import Fleet, Plan
+from unroll.training import memory, preflight, relocate
+from unroll.training.signals import Pressed, Watch
+
+
+def train_all(
+    experiments: Sequence[Experiment],
+    out: str | Path,
+    corpora: Sequence[Corpus] | None = None,
+    most: int | None = None,
+    save_every: int | None = None,
+    launcher: str = "local",
+) -> list[table.Row]:
+    """Train every experiment into the folder `out`, side by side where that is faster, and return the table.
+
+    Called again, it goes on where it stopped. `corpora` are the experiments' own, where they are not to be opened by
+    name; `most` is how many runs may train side by side, which is measured otherwise.
+
+    >>> import tempfile, unroll
+    >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
+    >>> runs = unroll.grid(scheme=[1, 2, 3], k1=5, k2=10, hidden=8, dense=16, rows=4, batches=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = unroll.train_all(runs, folder, [text] * 3, most=2)
+    >>> [(row["scheme"], row["state"]) for row in rows]
+    [(1, 'finished'), (2, 'finished'), (3, 'finished')]
+    """
+    library = Library(corpora or ())
+    if corpora is not None:
+        experiments = [c.described_in(e) for e, c in zip(experiments, corpora, strict=True)]
+    asked = describe(experiments, library)
+    for _ in sweep(SweepFolder(out), library, asked, most, save_every, launcher):
+        pass
+    return results(SweepFolder(out))
+
+
+@dataclass(frozen=True)
+class Planned(Report):
+    """The plan stands, newly made, read or changed; runs that have ended need nothing more."""
+
+    plan: Plan
+    trainings: tuple[Training, ...]
+    ended: Mapping[str, str]  # finished or stopped, by name
+
+
+def describe(experiments: Sequence[Experiment], library: Library) -> list[Experiment]:
+    """The experiments with their corpora's facts filled in; all corpora that cannot be read are told at once."""
+    found: list[Experiment] = []
+    wrong: list[str] = []
+    for experiment in experiments:
+        try:
+            found.append(library.open(experiment).described_in(experiment))
+        except InputError as error:
+            wrong += error.problems
+    if wrong:
+        raise CorpusError(*dict.fromkeys(wrong))
+    return found
+
+
+def make_plan(
+    trainings: Sequence[Training], library: Library, most: int | None = None, watch: Watch | None = None
+) -> Plan:
+    """The plan for these trainings."""
+    experiments = {t.name: t.experiment for t in trainings}
+    corpora = {t.name: library.open(t.experiment) for t in trainings}
+    return plans.make(experiments, corpora, most, watch.check if watch else lambda: None)
+
+
+def sweep(
+    folder: SweepFolder,
+    library: Library,
+    asked: Sequence[Experiment] | None,
+    most: int | None = None,
+    save_every: int | None = None,
+    launcher: str = "local",
+) -> Iterator[Report]:
+    """Train what is asked, or go on with what the folder holds; ends with the table written."""
+    wrong = launchers.problem(launcher)
+    if wrong:
+        raise ConfigurationError(wrong)
+    if asked is not None:
+        folder.refuse_occupied()
+        if not folder.is_sweep():
+            for experiment in asked:  # what this machine lacks is said before there is a folder
+                devices.resolve(experiment)
+        folder.make()
+    with folder.locked(), Watch() as watch:
+        try:
+            if asked is not None:
+                _begin(folder, distinct(asked))
+            folder.require_own_kind()
+            folder.clear_partials()
+            trainings = folder.trainings
+            _plan_once(folder, trainings, library, most, watch)
+            yield from carry_out(folder, trainings, library, save_every, launcher, watch)
+        except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
+            raise Interrupted(pressed.number) from None
+        folder.write_table(results(folder, trainings))
+
+
+def results(folder: SweepFolder, trainings: Sequence[Training] | None = None) -> list[table.Row]:
+    """The table of a sweep, from its folder."""
+    trainings = folder.trainings if trainings is None else trainings
+    failures = {name: str(failure["reason"]) for name, failure in folder.failures.items()}
+    return table.rows(trainings, {t.name: folder.run(t.name) for t in trainings}, failures)
+
+
+def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
+    """Write down what is asked; a folder in which something else was asked is refused."""
+    if not folder.is_sweep():
+        folder.trainings = trainings
+        return
+    before = {e for training in folder.trainings for e in training.asked}
+    now = {e for training in trainings for e in training.asked}
+    if before != now:
+        raise RunError(
+            f"{folder.path} holds another sweep: {len(now - before)} of the experiments asked for are not in it, and "
+            f"{len(before - now)} of its own are not asked for. Choose another folder with --out, or go on with what "
+            f"it holds: unroll sweep --resume {folder.path}"
+        )
+
+
+def _plan_once(
+    folder: SweepFolder, trainings: Sequence[Training], library: Library, most: int | None, watch: Watch
+) -> None:
+    known = folder.plan
+    plan = known or make_plan(trainings, library, most, watch)
+    refuse_full_disk(folder, plan, trainings, library)
+    if known is None:
+        folder.plan = plan
+
+
+def carry_out(
+    folder: SweepFolder,
+    trainings: Sequence[Training],
+    library: Library,
+    save_every: int | None,
+    launcher: str,
+    watch: Watch,
+    over: Callable[[], Mapping[str, str]] = dict,
+    wanted: Collection[str] | None = None,
+) -> Iterator[Report]:
+    """Train the fleets of the folder's plan that have not ended.
+
+    `over` names runs that have ended though their folders are gone, with how; of `wanted`, if given, a fleet must have
+    a run. A fleet that has begun goes on whole, since its last bits depend on its size.
+    """
+    experiments = {training.name: training.experiment for training in trainings}
+    plan = folder.plan
+    assert plan is not None
+    # What failed before is tried again: its reason may be gone.
+    failures = {name: {"reason": reason} for name, reason in plan.refused.items()}
+    folder.failures = failures
+    tried: set[str] = set()
+    while True:
+        ended = dict(over())
+        ended |= {name: state for name in experiments if name not in ended and (state := _end(folder, name))}
+        yield Planned("", plan, tuple(trainings), ended)
+        if not tried:
+            yield from _lost_weights(folder, ended)
+        left = [
+            own
+            for own in plan.fleets
+            if own.name not in tried
+            and not ended.keys() >= set(own.runs)
+            and (wanted is None or not set(own.runs).isdisjoint(wanted))
+        ]
+        if not left:
+            return
+        if not tried:  # another text behind a corpus's name is said before any work
+            describe([experiments[name] for own in left for name in own.runs], library)
+        tried |= {own.name for own in left}
+        for report in _launched(folder, left, experiments, library, save_every, launcher):
+            watch.check()
+            if isinstance(report, TooLarge):
+                plan = folder.plan = plan.split(report.fleet, report.reason)
+                yield Noted(report.fleet, plan.changes[-1])
+                continue
+            if isinstance(report, Failed):
+                failure = {"reason": report.reason} | ({"traceback": report.traceback} if report.traceback else {})
+                failures |= dict.fromkeys(report.runs, failure)
+                folder.failures = failures
+            yield report
+
+
+def _end(folder: SweepFolder, name: str) -> str | None:
+    """How a run ended; None where it has not."""
+    run = folder.run(name)
+    try:
+        if not run.has_ended():
+            return None
+    except RunError:
+        return None  # what is wrong with it is said where it is trained
+    if not _lost(run):
+        run.drop_checkpoints()  # it may have been killed before it could
+    return str(run.status["state"])
+
+
+def _lost(run: RunFolder) -> str | None:
+    """What is wrong with the weights of a run that has ended, in words."""
+    try:
+        run.require_weights()
+    except RunError as error:
+        return str(error)
+    return None
+
+
+def _lost_weights(folder: SweepFolder, ended: Mapping[str, str]) -> Iterator[Report]:
+    """The table needs no weights, but whoever wants to sample should know in time that they are gone."""
+    for name in ended:
+        run = folder.run(name)
+        if run.is_run() and (words := _lost(run)):
+            yield Noted("", f"{words} Its row of the table stands.")
+
+
+def _last(folder: SweepFolder, name: str) -> Mapping[str, Any]:
+    """What a run computed with last, if it has begun."""
+    try:
+        return folder.run(name).status
+    except RunError:
+        return {}  # what is wrong with it is said where it is trained
+
+
+def _launched(
+    folder: SweepFolder,
+    fleets: Sequence[Fleet],
+    experiments: Mapping[str, Experiment],
+    library: Library,
+    save_every: int | None,
+    launcher: str,
+) -> Iterator[Report]:
+    """Train these fleets; one that was planned on another machine goes on as it can here, or says why it cannot."""
+    jobs: list[Job] = []
+    notes: dict[str, None] = {}
+    for own in fleets:
+        planned = [
+            replace(experiments[name], device=own.device, kernel=own.kernel, threads=own.threads) for name in own.runs
+        ]
+        outs = tuple(str(folder.run(name).path) for name in own.runs)
+        try:
+            moved = [relocate.here(run, status=_last(folder, n)) for run, n in zip(planned, own.runs, strict=True)]
+        except RunError as error:
+            unended = tuple(name for name in own.runs if _end(folder, name) is None)
+            yield Failed(own.name, unended, " ".join(error.problems))
+            continue
+        jobs.append(Job(own.name, own.runs, tuple(run for run, _ in moved), outs, save_every))
+        notes |= dict.fromkeys("; ".join(changes) for _, changes in moved if changes)
+    yield from (Noted("", f"{note}: the runs go on, but not bit for bit as they would have.") for note in notes)
+    yield from launchers.load(launcher).run(jobs, library)
+
+
+def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Training], library: Library) -> None:
+    """Room for the weights of all runs that have not ended, and the checkpoints of the largest fleet of them."""
+    experiments = {training.name: training.experiment for training in trainings}
+
+    def taken(estimate: Callable[[Experiment, int], int], names: Sequence[str]) -> int:
+        found = [experiments[name] for name in names]
+        return sum(estimate(e, e.unique or library.open(e).unique) for e in found)
+
+    left = [[name for name in own.runs if _end(folder, name) is None] for own in plan.fleets]
+    there = sum(_saved_bytes(folder, name) for names in left for name in names)
+    if any(left):
+        weights = sum(taken(preflight.weights_bytes, names) for names in left)
+        checkpoints = max(taken(preflight.checkpoints_bytes, names) for names in left)
+        preflight.refuse_full_disk(folder.path, weights + checkpoints - there)
+
+
+def _saved_bytes(folder: SweepFolder, name: str) -> int:
+    """What a run's checkpoints take already: new ones take their place."""
+    found = 0
+    for path in (folder.run(name).path / "checkpoints").glob("*.safetensors"):
+        with suppress(OSError):
+            found += path.lstat().st_size
+    return found
+
+
+def in_words(own: Fleet) -> str:
+    """One line about a fleet."""
+    runs = f"{len(own.runs)} runs" if len(own.runs) > 1 else "1 run"
+    where = f"{own.device}, kernel {own.kernel}, {precisions.told(own.precision, own.device)}"
+    return f"{runs}, {where}, about {memory.in_words(own.bytes)} ({own.why})"

@@ -1,0 +1,121 @@
+"""A sweep's final table: one row for every run and procedure that was asked for, the same for the same runs.
+
+No clocks and no dates stand in it, so that two sweeps can be compared byte for byte.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from unroll.base.errors import UnrollError
+from unroll.experiment.experiment import Experiment
+from unroll.runs.folder import RunFolder
+from unroll.sweep.deduplicate import Training, natural, place
+
+SETTINGS = (
+    "cell", "peepholes", "layers", "hidden", "dense", "dropout", "forget_bias", "optimiser", "learning_rate", "rows",
+    "clip", "rotation", "shuffle", "precision", "batches", "seed", "split_seed", "test_tokens",
+)  # fmt: skip
+RESULTS = ("state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason")
+COLUMNS = ("run", "corpus", "scheme", "training", "sample", "k1", "k2", *SETTINGS, *RESULTS)
+
+Row = dict[str, Any]
+
+
+def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failures: Mapping[str, str]) -> list[Row]:
+    """The table, sorted."""
+    found: dict[tuple[str, str, str], Row] = {}
+    trainings = tuple(trainings)
+    corpus = told_apart((e.title, e.sha256) for training in trainings for e in training.asked)
+    for training in trainings:
+        for asked in training.asked:
+            row = _described(training.name, asked, corpus(asked.title, asked.sha256)) | _results(
+                folders[training.name], asked.scheme.sample, failures.get(training.name)
+            )
+            # Requests that differ in what does nothing (a GRU's peepholes) are one run, under the first one's name.
+            found.setdefault((row["run"], row["sample"], row["corpus"]), row)
+    return sorted(found.values(), key=_order)
+
+
+def told_apart(texts: Iterable[tuple[str, str]]) -> Callable[[str, str], str]:
+    """What to call a text, given its title and its hash: two of one title are told apart by their hashes."""
+    hashes: dict[str, set[str]] = {}
+    for title, sha256 in texts:
+        hashes.setdefault(title, set()).add(sha256)
+    return lambda title, sha256: f"{title} ({sha256[:8]})" if len(hashes[title]) > 1 else title
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """By corpus, scheme, k2, k1 and shape; then by name."""
+    scheme = (row["scheme"] or math.inf, row["training"], place(row["sample"]))
+    return row["corpus"], *scheme, row["k2"], row["k1"], row["layers"], row["hidden"], natural(row["run"])
+
+
+def _described(name: str, asked: Experiment, corpus: str) -> Row:
+    s = asked.scheme
+    words = {"run": name, "corpus": corpus, "scheme": s.number, "training": s.training, "sample": s.sample}
+    return words | {"k1": s.k1, "k2": s.k2} | {setting: getattr(asked, setting) for setting in SETTINGS}
+
+
+def _results(folder: RunFolder, procedure: str, failure: str | None) -> Row:
+    nothing: Row = dict.fromkeys(RESULTS)
+    try:
+        # A run that has ended is a result, whatever befell its fleet afterwards.
+        if failure is not None and not folder.has_ended():
+            return nothing | {"state": "failed", "reason": failure}
+        status, lines = folder.status, folder.metrics
+        # A perplexity too large for a float stands as null in the metrics.
+        scores = [(math.inf if p is None else p, m["batch"]) for m in lines for p in [m["perplexity"][procedure]]]
+        loss = lines[-1]["loss"] if lines else None
+    except UnrollError as error:
+        return nothing | {"state": "failed", "reason": " ".join(str(error).split("\n"))}
+    lowest = min(scores, default=(None, None))
+    return {
+        "state": status["state"],
+        "batch": status["batch"],
+        "loss": loss,
+        "perplexity": scores[-1][0] if scores else None,
+        "lowest": lowest[0],
+        "lowest_batch": lowest[1],
+        "reason": status.get("reason"),
+    }
+
+
+def best(table: Iterable[Row]) -> dict[str, Row]:
+    """The row with the lowest last perplexity, for each corpus: across corpora they cannot be compared."""
+    found: dict[str, Row] = {}
+    for row in table:
+        if row["perplexity"] is not None and (
+            row["corpus"] not in found or row["perplexity"] < found[row["corpus"]]["perplexity"]
+        ):
+            found[row["corpus"]] = row
+    return found
+
+
+def to_csv(table: Iterable[Row]) -> bytes:
+    """table.csv: numbers in full."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in table)
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def to_json(table: Iterable[Row]) -> bytes:
+    """table.json: the same."""
+    return (json.dumps([_finite(row) for row in table], indent=1) + "\n").encode()
+
+
+def _finite(row: Row) -> Row:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

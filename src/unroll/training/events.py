@@ -1,0 +1,46 @@
+"""What happens while runs train, as values: whoever watches decides what to show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from unroll.training.learner import Learner
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened after `learner.count` batches."""
+
+    learner: Learner
+    seconds: float  # of training so far, a run
+    evaluating: float  # seconds spent on evaluation so far
+    loss: float | None  # of the first run since its last evaluation, when the device was last looked at
+
+
+@dataclass(frozen=True)
+class Stepped(Event):
+    """One batch was trained on."""
+
+
+@dataclass(frozen=True)
+class Evaluated(Event):
+    """A line was added to a run's metrics."""
+
+    run: int
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """A run finished or stopped."""
+
+    run: int
+    status: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """Something that the user should know."""
+
+    message: str

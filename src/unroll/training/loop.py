@@ -1,0 +1,138 @@
+"""The loop: train M runs side by side, evaluate them on a logarithmic grid, save them, and go on exactly where they
+stopped.
+
+`train` trains one run and returns it. `train_fleet` is the loop itself, a generator of what happened, so that whoever
+watches (the command line, a notebook, a test) decides what to show.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from unroll.base import generators, limits
+from unroll.base.errors import Interrupted
+from unroll.corpus.corpus import Corpus
+from unroll.engines import devices
+from unroll.experiment.experiment import Experiment
+from unroll.runs import curve
+from unroll.runs.folder import RunFolder
+from unroll.runs.loaded import Run, load
+from unroll.training.bookkeeping import Bookkeeping
+from unroll.training.events import Event, Stepped
+from unroll.training.learner import Learner
+from unroll.training.preflight import open_corpus, refuse_another, refuse_hopeless
+from unroll.training.signals import Pressed, Watch
+
+
+def train(experiment: Experiment, out: str | Path, corpus: Corpus | None = None) -> Run:
+    """Train one run into the folder `out` and return it.
+
+    >>> import tempfile, unroll
+    >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
+    >>> tiny = unroll.Experiment(scheme=unroll.Scheme(k1=5, k2=10), hidden=8, dense=16, rows=4, batches=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = unroll.train(tiny, out=f"{folder}/tiny", corpus=text)
+    >>> run.status["state"], [line["batch"] for line in run.metrics]
+    ('finished', [1, 2, 3, 4, 5])
+    """
+    corpus = corpus or open_corpus(experiment)
+    for _ in train_fleet([experiment], [corpus], [out]):
+        pass
+    problem = curve.problem_saving(RunFolder(out))
+    run = load(out, device=experiment.device)
+    return replace(run, notes=(*run.notes, problem)) if problem else run
+
+
+def train_fleet(
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    outs: Sequence[str | Path],
+    resume: bool = False,
+    save_every: int | None = None,
+) -> Generator[Event, None, None]:
+    """Train runs side by side, each into its own folder; with `resume`, from the newest batch that all of them hold.
+
+    Checkpoints are made by the clock, or every `save_every` batches. A loop over this that is left early (by `break`,
+    an exception, the end of the program) saves, as Ctrl-C does.
+    """
+    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every))
+
+
+def _train(
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    outs: Sequence[str | Path],
+    resume: bool,
+    save_every: int | None,
+) -> Generator[Event, None, None]:
+    experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
+    refuse_hopeless(experiments, corpora)
+    torch.set_num_threads(experiments[0].threads or 1)
+    device = devices.find(experiments[0].device)
+    limits.require_files(len(outs))
+    with ExitStack() as held:
+        folders = _held(held, experiments, corpora, outs, resume)
+        watch = held.enter_context(Watch())
+        learner = Learner(experiments, corpora, device, experiments[0].kernel)
+        books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
+        yield from books.start(resume)
+        try:
+            while not books.ended:
+                # All of it before any is shown: in the midst of it there is nothing whole to save.
+                yield from [*books.evaluate_due()]
+                if books.ended:
+                    break
+                watch.check()
+                books.step()
+                yield books.event(Stepped)
+                books.save_if_due()
+        except Pressed as pressed:
+            books.save("interrupted")
+            raise Interrupted(pressed.number) from None
+        except GeneratorExit:
+            if not watch.quits and os.getpid() == process:  # a process that forked has no business in these folders
+                _save_left(books)
+            raise
+
+
+def _save_left(books: Bookkeeping) -> None:
+    """Save what somebody leaves. An error would be raised where nobody can catch it: it becomes a warning."""
+    try:
+        books.save("interrupted")
+    except Exception as error:
+        text = f"Training was left after {books.learner.count:,} batches, and could not be saved there: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _held(
+    stack: ExitStack,
+    experiments: Sequence[Experiment],
+    corpora: Sequence[Corpus],
+    outs: Sequence[str | Path],
+    resume: bool,
+) -> list[RunFolder]:
+    """The runs' folders, new or old, held by this process; nothing is written to a folder that another one holds."""
+    folders = [RunFolder(out) for out in outs]
+    if not resume:
+        for folder in folders:
+            folder.refuse_occupied()
+    for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
+        if not resume:
+            folder.make()
+        stack.enter_context(folder.locked())
+        if not resume:
+            folder.describe(experiment, corpus.vocabulary)
+            continue
+        folder.require_own_kind()
+        folder.clear_partials()
+        refuse_another(folder, experiment, corpus)
+        if folder.experiment != experiment:
+            folder.experiment = experiment
+    return folders

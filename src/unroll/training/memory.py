@@ -1,0 +1,122 @@
+"""How many bytes a fleet needs, and how many there are.
+
+An estimate, from shapes alone: what is held between batches, and the most that is alive during one. It decides only
+how many runs are tried side by side; what really does not fit is noticed when it happens.
+
+Shapes: T time, B rows, K scored positions, H hidden, D dense, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from unroll.base import limits
+from unroll.corpus.batches import Schedule
+from unroll.corpus.corpus import Corpus
+from unroll.experiment.experiment import Experiment
+from unroll.model import cells, optimisers
+from unroll.model.initial_values import parameter_shapes
+from unroll.training.fleet import padded
+
+FREE = 0.1  # of what there is, kept for everything else
+EVALUATED_ROWS = 1024  # windows that an evaluation reads side by side
+
+
+def run_bytes(experiment: Experiment, vocabulary: int) -> int:
+    """What one more run of a fleet costs while it trains."""
+    e, V = experiment, padded(vocabulary)
+    cell = cells.load(e.cell, e.peepholes)
+    T, B, K, H, D = e.scheme.k2, e.rows, e.scheme.scored, e.hidden, e.dense
+    G, states = cell.GATES * H, len(cell.STATES)
+    sizes = [math.prod(shape) for shape in parameter_shapes(e, cell, V).values()]
+    # Weights, gradients and moments; and while one parameter is updated, some copies of it.
+    weights = sum(sizes) * (2 + len(optimisers.load(e.optimiser).MOMENTS)) + 6 * max(sizes)
+    # For each layer what its backward pass needs; for the one at work also the gates' sums and their gradients.
+    layers = T * B * (e.layers * (G + 2 * H + states * H) + 4 * G + (states + 1) * H)
+    head = K * B * (2 * H + 2 * D + 3 * V)
+    if e.dropout:
+        head += K * B * (H + D) * 8  # random words are 64 bits wide, and several are at work
+    return (weights + layers + head) * _width(e)
+
+
+def order_bytes(experiment: Experiment, corpus: Corpus) -> int:
+    """What the order costs in which a run shuffles its windows: it is kept beside the CPU."""
+    if not experiment.shuffle or experiment.device.startswith("cuda"):
+        return 0
+    return 4 * Schedule(experiment, corpus.split(experiment.split_seed).train).windows
+
+
+def shared_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
+    """What does not grow with the number of runs: the texts once each, and one evaluation."""
+    text = sum({corpus.sha256: corpus.ids.nbytes for corpus in corpora}.values())
+    return text + _evaluation_bytes(experiments[0], padded(max(corpus.unique for corpus in corpora)))
+
+
+def fleet_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
+    """What these runs cost side by side: their own, and what they share."""
+    V = padded(max(corpus.unique for corpus in corpora))
+    orders = {(e.seed, size): size for e, c in zip(experiments, corpora, strict=True) if (size := order_bytes(e, c))}
+    own = len(experiments) * max(run_bytes(e, V) for e in experiments)
+    return own + sum(orders.values()) + shared_bytes(experiments, corpora)
+
+
+def _evaluation_bytes(experiment: Experiment, V: int) -> int:
+    e = experiment
+    G = cells.load(e.cell, e.peepholes).GATES * e.hidden
+    return EVALUATED_ROWS * ((3 * G + 2 * e.dense) * _width(e) + 3 * V * 8)
+
+
+def _width(experiment: Experiment) -> int:
+    """Bytes a number; narrower precisions keep 32-bit weights, so they count as those."""
+    return 8 if experiment.precision == "float64" else 4
+
+
+def batch_work(experiment: Experiment, vocabulary: int) -> float:
+    """Multiplications in one batch of one run: what the time of different runs is compared by."""
+    e, cell = experiment, cells.load(experiment.cell, experiment.peepholes)
+    G = cell.GATES * e.hidden
+    layers = e.scheme.k2 * (e.layers * e.hidden * G + (e.layers - 1) * e.hidden * G)
+    return 3.0 * e.rows * (layers + e.scheme.scored * e.dense * (e.hidden + padded(vocabulary)))
+
+
+def available(device: torch.device) -> int:
+    """Bytes that a fleet may take on a device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * (1 - FREE))
+    return int(min(_free_in_system(), _free_in_container(), limits.memory_left()) * (1 - FREE))
+
+
+def _free_in_system() -> float:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    with suppress(OSError, ValueError, AttributeError):
+        return 0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return math.inf
+
+
+def _free_in_container() -> float:
+    """A container's limit is not in /proc/meminfo."""
+    folder = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):
+        return float(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+    return math.inf
+
+
+def in_words(bytes_: float) -> str:
+    """1.2 GB, 34 MB."""
+    return f"{bytes_ / 1e9:,.1f} GB" if bytes_ >= 1e9 else f"{math.ceil(bytes_ / 1e6):,} MB"
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there was not enough memory, on whichever device."""
+    lack = limits.shortage(error)
+    return lack is not None and lack.of == limits.MEMORY

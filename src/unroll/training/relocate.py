@@ -1,0 +1,81 @@
+"""A run on another machine than it began on. What the user asks for now is had, or refused in words; what only the
+record says gives way to what there is here, and that is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from unroll.base.errors import ConfigurationError, RunError
+from unroll.engines import devices, kernels, precisions
+from unroll.experiment.experiment import Experiment
+
+
+def here(
+    run: Experiment, device: str | None = None, threads: int | None = None, status: Mapping[str, Any] | None = None
+) -> tuple[Experiment, list[str]]:
+    """The run as it can go on here, and each thing about it that changes, in words.
+
+    run.toml may have been changed by hand: what the run computed with last is in its `status`, once it has begun.
+    """
+    where = _device(run.device if device is None else device, asked=device is not None)
+    wrong = precisions.why_not(run.precision, devices.find(where))
+    if wrong:
+        raise RunError(f"This run cannot go on here: {wrong}. Resume it on a device that has it, or start a new run.")
+    changed = replace(run, device=where, threads=_threads(run.threads, threads))
+    changed = replace(changed, kernel=_kernel(changed, moved=where.split(":")[0] != run.device.split(":")[0]))
+    last = {name: value for name, value in (status or {}).items() if name in ("kernel", "threads")}
+    before = {name: getattr(run, name) for name in ("device", "kernel", "threads")} | last
+    changes = [
+        f"{name} was {was}, is {now}"
+        for name, was in before.items()
+        if (now := getattr(changed, name)) != was and now not in (None, "auto")
+    ]
+    was, now = str((status or {}).get("device", "")), devices.describe(devices.find(where))
+    # Older runs say less of a processor than is known here. Another kind of device is another processor anyway.
+    if not now.startswith(was) and where.split(":")[0] == run.device.split(":")[0]:
+        changes.append(f"processor was {was}, is {now}")
+    return changed, changes
+
+
+def _device(name: str, asked: bool) -> str:
+    """The device of that name; one that is only recorded, and gone, is replaced by the best there is."""
+    best = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        return best
+    try:
+        devices.find(name)
+    except ConfigurationError:
+        if asked or not name.startswith("cuda"):
+            raise
+        return best
+    return name
+
+
+def _threads(recorded: int | None, asked: int | None) -> int | None:
+    """As many as asked for; of those that are recorded no more than this machine takes."""
+    if asked is not None:
+        devices.require_threads(asked)
+        return asked
+    return devices.cores() if recorded is not None and recorded > devices.most_threads() else recorded
+
+
+def _kernel(run: Experiment, moved: bool) -> str:
+    """The kernel of before where it still runs this; on another kind of device the fastest there."""
+    network, device = devices.outline(run), devices.find(run.device)
+    wrong = None if run.kernel == "auto" else kernels.load(run.kernel).supports(network, device)
+    if run.kernel == "auto" or not (moved or wrong):
+        return run.kernel
+    try:
+        return kernels.choose(network, device)
+    except ConfigurationError:
+        # Its advice is for a run that has not begun.
+        reasons = " ".join(kernels.reasons(network, device))
+        raise RunError(
+            f"This run cannot go on here: on {run.device} no kernel computes its {run.cell} in {run.precision}. "
+            f"{reasons} Resume it where it began, or start a new run."
+        ) from None

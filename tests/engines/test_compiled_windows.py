@@ -1,0 +1,82 @@
+"""Rolling windows as machine code: the same to the last bit however threads divide them, and not needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import every_plugin, random_model, tiny, torch_threads
+
+from unroll.engines import steppers
+from unroll.engines.cpu import builder, threadpool
+from unroll.engines.cpu.steppers import compiled_windows, host_windows
+from unroll.model.model import Model
+
+K2, V = 70, 7
+
+
+def model(layers: int = 1, precision: str = "float32", hidden: int = 40, dense: int = 60, **cell: str) -> Model:
+    """Of so many hidden units and dense ones that a row's head is read by several threads, if they are many."""
+    shape = {"layers": layers, "hidden": hidden, "dense": dense, **cell}
+    return random_model([tiny(k2=K2, precision=precision, **shape)], [V], scale=0.1)
+
+
+def logits(of: Model, rows: int, tokens: int = K2 + 20) -> np.ndarray:
+    """What rows predict after each token, while windows begin and when they all have."""
+    stepper = steppers.prepare(of, K2, "windowed", rows)
+    assert isinstance(stepper, compiled_windows.Rolling)
+    stepper.begin(rows)
+    found = []
+    for ids_B in np.random.default_rng(0).integers(V, size=(tokens, 3)):
+        stepper.read(ids_B[:rows])
+        found.append(stepper.logits().copy())
+    return np.array(found)
+
+
+@every_plugin("cells")
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("hidden", "dense"), [(40, 60), (300, 1000)])
+def test_any_number_of_threads_gives_the_same_bits(
+    layers: int, precision: str, hidden: int, dense: int, name: str
+) -> None:
+    of = model(layers, precision, hidden, dense, cell=name)
+    alone = logits(of, 1)
+    for threads in (2, 3, 5):
+        with torch_threads(threads):
+            assert np.array_equal(logits(of, 1), alone)
+            assert np.array_equal(logits(of, 3)[:, :1], alone)
+
+
+def test_threads_may_change_between_two_tokens() -> None:
+    of = model()
+    expected, stepper, found = logits(of, 1), steppers.prepare(of, K2, "windowed", 1), []
+    stepper.begin(1)
+    for n, ids_B in enumerate(np.random.default_rng(0).integers(V, size=(len(expected), 3))):
+        with torch_threads(1 + n % 3):
+            stepper.read(ids_B[:1])
+            found.append(stepper.logits().copy())
+    assert np.array_equal(found, expected)
+
+
+def test_pythons_threads_give_the_same_bits_as_a_crew(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = model(2, hidden=300, dense=1000)
+    with torch_threads(2):
+        expected = logits(of, 2)
+        monkeypatch.setattr(threadpool, "available", lambda: False)
+        assert np.array_equal(logits(of, 2), expected)
+
+
+@pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_where_no_code_can_be_made_torch_multiplies_the_windows(
+    precision: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = model(2, precision, peepholes=peepholes)
+    made = logits(of, 1)
+    monkeypatch.setattr(builder, "available", lambda: False)
+    stepper = steppers.prepare(of, K2, "windowed", 1)
+    assert isinstance(stepper, host_windows.Rolling)
+    stepper.begin(1)
+    for ids_B, expected in zip(np.random.default_rng(0).integers(V, size=(len(made), 3)), made, strict=True):
+        stepper.read(ids_B[:1])
+        assert np.abs(stepper.logits() - expected).max() < (1e-12 if precision == "float64" else 1e-5)

@@ -1,0 +1,91 @@
+"""Dropout by machine code: every factor is what the run's seed says, the head's gradients are the plain one's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+from helpers import random_ids, random_model, random_tensor, tiny, torch_threads
+from torch import Tensor
+
+from unroll.base import randomness
+from unroll.engines.cpu import builder, dropout_masks
+from unroll.engines.cpu.dropout_masks import Dropout
+from unroll.model.model import Model
+
+RUNS = [(1, 0.25), (2**40 + 7, 0.0), (2**63 - 1, 0.999), (3, 1e-9), (2**32, 0.5)]
+HEAD = ("dense.W", "dense.b", "out.W", "out.b")
+V = 7
+
+
+@pytest.fixture(params=[16, 32, 64], ids=lambda width: f"{width} bytes")
+def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Vectors of this width, which LLVM makes of what the processor has."""
+    for module in (builder, dropout_masks):
+        monkeypatch.setattr(module, "vector_bytes", lambda: request.param)
+    dropout_masks._factors_for.cache_clear()
+    yield request.param
+    dropout_masks._factors_for.cache_clear()
+
+
+@pytest.mark.usefixtures("width")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_element_is_dropped_by_its_own_word(dtype: torch.dtype) -> None:
+    rates = torch.tensor([rate for _, rate in RUNS], dtype=dtype)
+    own = Dropout(rates, [randomness.seed_words(seed) for seed, _ in RUNS], torch.tensor(12345))
+    for threads, (N, H), purpose in itertools.product(
+        (1, 3), ((1, 1), (6, 7), (33, 64)), ("dropout.dense", "dropout.out")
+    ):
+        with torch_threads(threads):
+            found = own.factors(purpose, N, H)
+        for m, (seed, _) in enumerate(RUNS):
+            words = torch.from_numpy(randomness.words(seed, purpose, 12345, N * H)).view(N, H)
+            kept = words >= rates[m].double() * 2.0**32
+            assert torch.equal(found[m], kept / (1 - rates[m]))
+
+
+def scored(model: Model, threads: int = 1) -> tuple[Tensor, list[Tensor]]:
+    """The loss of every target, and the gradients of h and of the head's parameters."""
+    K, B, H = 5, 30, model.experiments[0].hidden
+    h = torch.stack([random_tensor(K, B, H, seed=e.seed) for e in model.experiments]).requires_grad_()
+    values = [h, *(model.parameters[name].requires_grad_() for name in HEAD)]
+    targets = torch.stack([random_ids(K, B, symbols=V, seed=e.seed) for e in model.experiments])
+    with torch_threads(threads):
+        nll = model._scored(h, targets, torch.tensor(9))
+        d = torch.stack([random_tensor(K, B, seed=e.seed + 50) for e in model.experiments])
+        return nll, list(torch.autograd.grad(nll, values, d))
+
+
+def model(kernel: str, runs: tuple[int, ...] = (0, 1, 2), dense: int = 40) -> Model:
+    rates = (0.25, 0.0, 0.6)
+    return random_model([tiny(seed=n, dropout=rates[n], hidden=9, dense=dense) for n in runs], [V] * len(runs), kernel)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dense", [6, 64])
+def test_the_compiled_head_drops_as_the_plain_one_and_gives_its_gradients(dense: int, threads: int) -> None:
+    (truth, expected), (nll, found) = (
+        scored(model("reference", dense=dense)),
+        scored(model("compiled", dense=dense), threads),
+    )
+    assert torch.allclose(nll, truth, rtol=0, atol=1e-12)
+    for got, right in zip(found, expected, strict=True):
+        assert torch.allclose(got, right, rtol=0, atol=1e-11)
+
+
+def test_a_run_with_dropout_is_the_same_alone_and_in_a_fleet() -> None:
+    nll, found = scored(model("compiled"))
+    for n in range(3):
+        alone, own = scored(model("compiled", (n,)))
+        assert torch.equal(alone[0], nll[n])
+        for got, together in zip(own, found, strict=True):
+            assert torch.equal(got[0], together[n])
+
+
+def test_memory_that_is_used_again_changes_no_later_batch() -> None:
+    first, again = scored(model("compiled")), scored(model("compiled"))
+    assert torch.equal(first[0], again[0])
+    for a, b in zip(first[1], again[1], strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,123 @@
+"""A tape does again what was done: torch's operations and compiled code, on what stands in the same tensors then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import CPU, check_identical, random_tensor, snapshot, tiny, tiny_corpus, torch_threads
+
+from unroll import Experiment
+from unroll.engines import buffer_pool
+from unroll.engines.cpu.partial_sums import Shares
+from unroll.engines.cpu.replay import Tape
+from unroll.training.learner import Learner
+
+# Everything that a step's course depends on: where states are from, which positions count, gaps, several k1, dropout.
+FLEETS: dict[str, list[dict[str, Any]]] = {
+    "learned": [{}, {"seed": 1}],
+    "carried": [{"state": "carried", "reset": "epoch"}],
+    "both": [{"state": "carried"}, {"seed": 2}, {"seed": 3, "k1": 3}],
+    "a gap": [{"state": "carried", "k1": 9}],
+    "dropout": [{"dropout": 0.3}, {"dropout": 0.1, "seed": 1}],
+    "layers": [{"layers": 3, "hidden": 33}],
+    "few rows": [{"rows": 3, "shuffle": True, "loss": "last"}],
+    "bfloat16": [{"precision": "bfloat16"}],
+    "rmsprop": [{"optimiser": "rmsprop", "precision": "float64"}],
+    "GRU": [{"cell": "gru", "state": "carried", "k1": 9, "layers": 2, "rows": 40}],
+    "RNN of few rows": [{"cell": "rnn", "layers": 2, "rows": 3}, {"cell": "rnn", "layers": 2, "rows": 3, "seed": 1}],
+}
+
+
+def plain_step(learner: Learner) -> None:
+    """One step as it is written, with nothing recorded."""
+    assert learner._compiled
+    learner._number.fill_(learner.count)
+    learner._compiled.begin(learner.count + 1)
+    learner._advance(learner.batches[learner.count])
+    learner.count += 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_a_replayed_step_is_the_step_bit_for_bit(fleet: str, threads: int) -> None:
+    runs = [tiny(**{"batches": 9 + m} | changes) for m, changes in enumerate(FLEETS[fleet])]
+    corpora = [tiny_corpus(seed=m) for m in range(len(runs))]
+    with torch_threads(threads):
+        replayed, plain = (Learner(runs, corpora, CPU, "compiled") for _ in range(2))
+        for _ in range(12):  # the first run ends before
+            replayed.step()
+            plain_step(plain)
+            for m in range(len(runs)):
+                check_identical(snapshot(replayed, m), snapshot(plain, m))
+
+
+def broken(run: Experiment) -> list[Learner]:
+    """Two runs, the first of which diverges at its third batch; replayed, and step by step."""
+    learners = [Learner([run, run], [tiny_corpus()] * 2, CPU, "compiled") for _ in range(2)]
+    for learner, step in zip(learners, (Learner.step, plain_step), strict=True):
+        for n in range(5):
+            if n == 2:
+                with torch.no_grad():
+                    learner.model.parameters["dense.W"][0, 0, 0] = torch.nan
+            step(learner)
+    return learners
+
+
+def test_a_replayed_step_finds_a_run_that_diverged_and_freezes_it() -> None:
+    replayed, plain = broken(tiny(state="carried"))
+    assert [replayed.look().stopped(m) for m in range(2)] == [(3, "the loss was not finite"), None]
+    for m in range(2):
+        # What is not a number is not equal to itself.
+        check_identical(*({k: v.nan_to_num(7.5) for k, v in snapshot(x, m).items()} for x in (replayed, plain)))
+
+
+def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is() -> None:
+    learner, alone = (Learner([tiny(rows=40)], [tiny_corpus()], CPU, "compiled") for _ in range(2))
+    for n in range(6):
+        with torch_threads(1 + n % 3):
+            learner.step()
+            plain_step(alone)
+    check_identical(snapshot(learner, 0), snapshot(alone, 0))
+
+
+def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer_pool, "_rooms", buffer_pool._Rooms())
+    learner = Learner([tiny(rows=40)], [tiny_corpus()], CPU, "compiled")
+    held = []
+    for threads in (2, 1, 2, 1, 2):
+        with torch_threads(threads):
+            learner.step()
+        held.append(sum(size * len(rooms) for size, rooms in buffer_pool._rooms._made.items()))
+    assert max(held) < 1.5 * held[0]
+
+
+def test_a_tape_computes_from_what_stands_there_now() -> None:
+    x, total = random_tensor(8, 4, seed=0), torch.zeros(4, dtype=torch.float64)
+    tape = Tape()
+    with tape:
+        y = torch.where(x > 0, x, x.new_zeros(8, 4)).t().contiguous()
+        shares = Shares(2, [(4, 8)], x.dtype)
+        for (own,) in shares.of:
+            own.copy_(y)
+        (both,) = shares.totals()
+        total += both.sum(1)
+    x.copy_(random_tensor(8, 4, seed=1))
+    tape.replay()
+    assert torch.equal(y, x.clamp(min=0).t())
+    assert torch.equal(both, 2 * y)
+    total.zero_()
+    tape.replay()
+    assert torch.equal(total, (2 * y).sum(1))
+
+
+def test_a_value_that_python_looked_at_cannot_be_recorded() -> None:
+    x = torch.ones(1)
+    with pytest.raises(NotImplementedError, match="_local_scalar_dense"), Tape():
+        x.item()
+    tape = Tape()
+    with tape:  # after a failure the next one records
+        x += 1
+    tape.replay()
+    assert x.item() == 3

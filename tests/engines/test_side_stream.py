@@ -1,0 +1,22 @@
+"""Where no step may branch, side work is done at once and in order: what is waited for is always there."""
+
+from __future__ import annotations
+
+from unroll.engines.cuda import side_stream
+
+
+def test_outside_of_a_step_that_may_branch_everything_is_done_at_once() -> None:
+    done: list[str] = []
+
+    def pack() -> str:
+        done.append("packed")
+        return "made"
+
+    side_stream.begins()
+    assert side_stream.done(pack) == "made"
+    side_stream.later(lambda: done.append("multiplied"))
+    assert done == ["packed", "multiplied"]
+    side_stream.catch_up()
+    side_stream.wait()
+    side_stream.finish()
+    assert done == ["packed", "multiplied"]

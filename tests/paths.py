@@ -1,0 +1,6 @@
+"""Where things lie, wherever a test stands."""
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
