@@ -44,7 +44,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unroll import Corpus, Experiment, Scheme
-from unroll.engines import cpu_threads, devices
+from unroll.engines import devices
+from unroll.engines.choice import engine_of
+from unroll.engines.cpu import workers
 from unroll.engines.cpu.builder import VECTORS, Code, Value, Variable
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import panel
@@ -121,7 +123,7 @@ def ours(case: Case, corpus: Corpus, runs: int = 1, precision: str = "float32") 
     sizes = {"cell": case.cell, "hidden": case.hidden, "layers": case.layers, "dense": DENSE, "rows": ROWS}
     run = devices.resolve(Experiment(scheme=scheme, device="cpu", precision=precision, **sizes))
     fleet = [replace(run, seed=seed) for seed in range(runs)]
-    return Learner(fleet, [corpus] * runs, CPU, run.kernel).step
+    return Learner(fleet, [corpus] * runs, engine_of(CPU, run.kernel)).step
 
 
 def floor(case: Case) -> tuple[Step, float]:
@@ -163,7 +165,7 @@ def peak(gflop: float) -> Step:
     given, out = torch.full((2 * lanes,), 0.5), torch.empty(THREADS, SUMS * lanes)
     turns = round(gflop * 1e9 / THREADS / (2 * lanes * SUMS * TURN))
     code = make(spin, 32, "aan")
-    return lambda: cpu_threads.each(THREADS, lambda part: code(given.data_ptr(), out[part].data_ptr(), turns))
+    return lambda: workers.each(THREADS, lambda part: code(given.data_ptr(), out[part].data_ptr(), turns))
 
 
 def processor_seconds() -> tuple[float, float] | None:

@@ -26,10 +26,11 @@ import numpy as np
 import torch
 
 from unroll import Experiment, Scheme
-from unroll.engines import devices, steppers
+from unroll.engines import devices
+from unroll.engines.choice import engine_of
+from unroll.experiment.decoding import Decoding
 from unroll.model.model import Model
 from unroll.sampling import device_loop
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.host_loop import Stream, generate
 
 RECORDS = Path(__file__).parent.parent / "results" / "bench"
@@ -55,7 +56,7 @@ def model(hidden: int, layers: int, device: str) -> Model:
         device=device,
         precision="float32",
     )
-    return Model.initial([experiment], [V], torch.device(device), "host" if device == "cpu" else "fused")
+    return Model.initial([experiment], [V], engine_of(torch.device(device), "host" if device == "cpu" else "fused"))
 
 
 def ours(of: Model, procedure: str, streams: int = 1) -> Iterator[int]:
@@ -177,7 +178,7 @@ def best_tenth(values: list[float]) -> float:
 
 def steps_at_a_time(of: Model, procedure: str, streams: int) -> int:
     """How many steps a GPU is asked for at once: a figure over any part of them would be one of none or of all."""
-    drawer = steppers.drawer(of, K2, procedure)
+    drawer = of.engine.draws(of, K2, procedure)
     drawer.begin(streams)
     return min(device_loop.MOST, device_loop.TOKENS // streams, drawer.most_steps)
 

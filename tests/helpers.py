@@ -14,10 +14,11 @@ from hypothesis import settings
 from unroll import Corpus, Experiment, Scheme
 from unroll.base import plugins
 from unroll.engines import devices, kernels
+from unroll.engines.choice import engine_of
+from unroll.experiment.decoding import Decoding
 from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.model import Model
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.streams import Stream
 from unroll.training.learner import Learner
 
@@ -92,7 +93,7 @@ def random_model(
         generator = np.random.default_rng(experiment.seed + 1)
         shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), V)
         values.append({name: generator.normal(0, scale, shape) for name, shape in shapes.items()})
-    return Model.stacked(experiments, vocabularies, values, CPU, kernel)
+    return Model.stacked(experiments, vocabularies, values, engine_of(CPU, kernel))
 
 
 def snapshot(learner: Learner, m: int) -> dict[str, torch.Tensor]:

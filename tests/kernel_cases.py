@@ -16,8 +16,10 @@ from evidence import note_error
 
 from unroll.base import plugins
 from unroll.engines import kernels, precisions
-from unroll.engines.kernels import Layer, Network, States
+from unroll.engines.cuda.products import multiplying
 from unroll.model import cells
+from unroll.model.network import Layer, Network, States
+from unroll.model.precisions import PRECISIONS
 
 UNIT = {"float64": 1e-13, "float32": 16 * 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-9}
 UNCLIPPED = 1e9
@@ -57,7 +59,7 @@ def inputs(net: Network, T: int, B: int, V: int) -> tuple[torch.Tensor, States, 
 
 def outcome(kernel: str, net: Network, precision: str, given: tuple) -> Outcome:
     """Everything that a kernel computes in a precision, by name."""
-    dtype = precisions.PRECISIONS[precision].kept
+    dtype = PRECISIONS[precision].kept
 
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(dtype).requires_grad_()
@@ -68,7 +70,7 @@ def outcome(kernel: str, net: Network, precision: str, given: tuple) -> Outcome:
     )
     ids, first, at_M, d_h = given
     first = tuple(tuple(leaf(s) for s in state) for state in first)
-    with precisions.multiplying(precision):
+    with multiplying(precision):
         run = net._replace(layers=layers, precision=precision)
         h, after = kernels.load(kernel).run(run, ids, first, at_M)
         named = {}

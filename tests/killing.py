@@ -28,6 +28,8 @@ from unroll import Corpus, Experiment, Scheme
 from unroll.base import atomic_files
 from unroll.base.errors import UnrollError
 from unroll.engines.cpu import replay
+from unroll.engines.cpu.update import CompiledUpdate
+from unroll.engines.judging import JudgedUpdate
 from unroll.training import bookkeeping
 from unroll.training.bookkeeping import Bookkeeping
 from unroll.training.events import Ended, Evaluated, Event, Warned
@@ -265,7 +267,7 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
     an evaluation.
     """
     learners: list[Learner] = []
-    originals = os.fsync, os.replace, os.unlink, Learner._judge, bookkeeping.token_nll, Learner.__init__
+    originals = os.fsync, os.replace, os.unlink, JudgedUpdate.judged, bookkeeping.token_nll, Learner.__init__
     fsync, rename, unlink, judge, perplexity, init = originals
 
     def batch() -> int:
@@ -294,13 +296,13 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
         unlink(path, **options)
         at(f"unlinked {path}", batch())
 
-    def judged(learner: Learner, *arguments: Any) -> Any:
-        alive = judge(learner, *arguments)
-        if learner._compiled:
-            replay.done(lambda: at("step", learner.count))  # in every step, but not while it is recorded
+    def judged(update: JudgedUpdate, nll_MKB: Any) -> Any:
+        alive_and_gradients = judge(update, nll_MKB)
+        if isinstance(update, CompiledUpdate):
+            replay.done(lambda: at("step", batch()))  # in every step, but not while it is recorded
         else:
-            at("step", learner.count)
-        return alive
+            at("step", batch())
+        return alive_and_gradients
 
     def evaluated(*arguments: Any, **options: Any) -> Any:
         at("evaluation", batch())
@@ -312,7 +314,7 @@ def moments(at: Callable[[str, int], None]) -> Iterator[None]:
 
     def put(fsync: Any, rename: Any, unlink: Any, judge: Any, perplexity: Any, init: Any) -> None:
         os.fsync, os.replace, os.unlink = fsync, rename, unlink
-        Learner._judge, Learner.__init__ = judge, init  # type: ignore[method-assign]
+        JudgedUpdate.judged, Learner.__init__ = judge, init  # type: ignore[method-assign]
         bookkeeping.token_nll = perplexity
 
     last: list[str] = []

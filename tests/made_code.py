@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unroll.engines.cpu import dropout_masks, head_code, packing, partial_sums, time_code, update
 from unroll.engines.cpu.cells import gru, lstm, rnn
-from unroll.engines.torch.head import LEAK
-from unroll.model.optimisers import adam, rmsprop
+from unroll.engines.cpu.optimisers import adam, rmsprop
+from unroll.model.head import LEAK
 
 for _looks in (True, False):
     time_code.forward_for(32, lstm.Step("paper"), _looks, False)
@@ -26,5 +26,5 @@ for _bits in (32, 64):
         head_code.backward_for(_bits, LEAK, _drops, False)
     for _transposed in (True, False):
         packing._pack_for(_bits, _transposed, False)
-update._change_for(adam, 32)
-update._change_for(rmsprop, 64)
+update._change_for(adam, 2, 32)
+update._change_for(rmsprop, 1, 64)

@@ -23,10 +23,9 @@ from torch import Tensor
 
 from unroll.base import randomness
 from unroll.corpus.synthetic import Copy
-from unroll.engines import precisions
-from unroll.engines.kernels import States
 from unroll.model import conditioning
 from unroll.model.model import Model
+from unroll.model.network import States
 from unroll.runs import perplexities
 
 STEPS = 100  # time steps of one call of the kernel
@@ -170,18 +169,18 @@ def share_copied(nats: Any, symbols: int) -> Any:
 def _rows(model: Model, steps: int = STEPS) -> int:
     """How many rows are read side by side, so that their h over time has room."""
     M, H, steps = len(model.experiments), model.experiments[0].hidden, min(steps, STEPS)
-    fitting = conditioning.room(model.device) // (M * steps * H * model.dtype.itemsize)
+    fitting = model.engine.chunk_bytes // (M * steps * H * model.dtype.itemsize)
     return max(conditioning.TILE, fitting // conditioning.TILE * conditioning.TILE)
 
 
 def _read(model: Model, ids_MTB: Tensor, state: States) -> tuple[Tensor, States]:
-    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+    with torch.no_grad(), model.engine.reading(model.precision):
         return model.read(ids_MTB, state)
 
 
 def _nll(model: Model, h_MTBH: Tensor, targets_MTB: Tensor) -> Tensor:
     """The nll of each target, as perplexity computes it."""
-    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+    with torch.no_grad(), model.engine.reading(model.precision):
         return torch.cat(list(_parts(model, h_MTBH, targets_MTB)), 1)
 
 

@@ -18,6 +18,7 @@ from traits.plan import COPY, ROW, SYMBOLS, Job, Settings, copy_source, corpora,
 from unroll import Corpus, Experiment, train_fleet
 from unroll.base import atomic_files
 from unroll.engines import devices
+from unroll.engines.choice import engine_of
 from unroll.model.model import Model
 from unroll.runs.folder import RunFolder
 from unroll.sweep import measuring
@@ -118,7 +119,7 @@ class Part:
         values = [atomic_files.unseal(folder.path / "weights.safetensors")[0] for folder in folders]
         where = devices.find(self.experiments[0].device)
         sizes = [text.unique for text in self.texts]
-        return Model.stacked(self.experiments, sizes, values, where, self.experiments[0].kernel)
+        return Model.stacked(self.experiments, sizes, values, engine_of(where, self.experiments[0].kernel))
 
     def _on_texts(self, model: Model) -> list[Line]:
         """Positions and wrong tokens in the test sets; of differently long ones, as much as the shortest has."""

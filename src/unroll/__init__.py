@@ -14,6 +14,7 @@ from unroll.base.version import VERSION as __version__
 if TYPE_CHECKING:
     from unroll.base.errors import UnrollError
     from unroll.corpus.corpus import Corpus
+    from unroll.experiment.decoding import Decoding
     from unroll.experiment.experiment import PRESETS, Experiment
     from unroll.experiment.grids import grid
     from unroll.experiment.scheme import SCHEMES, Scheme
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from unroll.runs.perplexities import Perplexity
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
-    from unroll.sampling.decoding import Decoding
     from unroll.sweep.sweep import train_all
     from unroll.training.loop import train, train_fleet
 
@@ -43,7 +43,7 @@ _HOMES = {
     "perplexity": "runs.loaded",
     "Drift": "runs.drift",
     "perplexity_since_reset": "runs.drift",
-    "Decoding": "sampling.decoding",
+    "Decoding": "experiment.decoding",
     "Request": "sampling.api",
     "Sample": "sampling.api",
     "Token": "sampling.api",

@@ -12,6 +12,7 @@ from typing import Any
 import killing
 import pytest
 import torch
+from bomb import Bomb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -201,16 +202,6 @@ def test_a_header_of_another_form_is_refused(header: bytes, tmp_path: Path) -> N
     (tmp_path / "sealed").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(RunError, match="damaged"):
         atomic_files.unseal(tmp_path / "sealed")
-
-
-class Bomb:
-    """A pickle that leaves a file behind when it is opened."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.pth", "model.bin", "model.pkl", "weights.safetensors"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 
 import matplotlib
 import pytest
+from bench_cases import a_record
 from commands import tiny_run, unroll
 from helpers import tiny, tiny_corpus
-from paths import TESTS
+from made_up import records
 from terminals import HOSTILE
 
 import unroll as package
@@ -27,13 +27,8 @@ from unroll.runs import curve
 from unroll.runs.drift import Bin, Drift
 from unroll.runs.folder import RunFolder
 from unroll.runs.perplexities import Perplexity
-
-sys.path[:0] = [str(TESTS / "studies" / name) for name in ("benchmark", "paper")]
-from bench_cases import a_record  # noqa: E402
-from made_up import records  # noqa: E402
-
-from unroll.studies.benchmark import picture as bench_picture  # noqa: E402
-from unroll.studies.paper import pictures  # noqa: E402
+from unroll.studies.benchmark import picture as bench_picture
+from unroll.studies.paper import pictures
 
 NAMES = {
     "a formula that is none": "price $x^$.txt",

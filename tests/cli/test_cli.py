@@ -329,7 +329,8 @@ def test_every_public_name_stands_in_the_readme() -> None:
 def test_a_first_step_on_a_cpu_waits_for_no_modules_that_it_does_not_need() -> None:
     script = (
         "import sys, torch; from helpers import tiny, tiny_corpus; from unroll.training.learner import Learner;"
-        "Learner([tiny()], [tiny_corpus()], torch.device('cpu'), 'compiled').step();"
+        "from unroll.engines.choice import engine_of;"
+        "Learner([tiny()], [tiny_corpus()], engine_of(torch.device('cpu'), 'compiled')).step();"
         "print('sympy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=TESTS)

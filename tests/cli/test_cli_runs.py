@@ -11,19 +11,19 @@ import pytest
 import torch
 from commands import TINY, tiny_run, unroll
 
+from unroll.engines.judging import JudgedUpdate
 from unroll.runs.folder import RunFolder
-from unroll.training.learner import Learner
 
 
 @pytest.fixture
 def diverging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run's loss is lost in its sixth batch."""
-    judge = Learner._judge
+    judge = JudgedUpdate.judged
 
-    def spoiled(learner: Learner, loss_M: torch.Tensor, *rest: Any) -> Any:
-        return judge(learner, torch.where(learner._number == 5, torch.nan, loss_M), *rest)
+    def spoiled(update: JudgedUpdate, nll_MKB: torch.Tensor) -> Any:
+        return judge(update, torch.where(update.fleet.number == 5, torch.nan, nll_MKB))
 
-    monkeypatch.setattr(Learner, "_judge", spoiled)
+    monkeypatch.setattr(JudgedUpdate, "judged", spoiled)
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])

@@ -27,7 +27,7 @@ STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 DOORS = {
     "cli/screen.py": {"typer.echo", "sys.stdout", "sys.stderr", "Console"},
     "__main__.py": {"print", "sys.stdout", "sys.stderr"},
-    "paper/page.py": {"print"},
+    "studies/paper/page.py": {"print"},
 }
 
 

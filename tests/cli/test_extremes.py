@@ -12,7 +12,9 @@ from helpers import CPU, on_the_cpu, tiny, tiny_corpus
 from unroll import Decoding
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError
+from unroll.engines.choice import engine_of
 from unroll.experiment.experiment import read_toml
+from unroll.sampling.decoding import distribution
 from unroll.training.learner import Learner
 
 HUGE = 10**400  # a whole number beyond all that have a fraction
@@ -24,7 +26,7 @@ def trained(kernel: str, **settings: Any) -> dict[str, torch.Tensor]:
     """The weights after three batches."""
     corpus = tiny_corpus()
     experiment = corpus.described_in(tiny(kernel=kernel, precision="float32", threads=1, **settings))
-    learner = Learner([experiment], [corpus], CPU, kernel)
+    learner = Learner([experiment], [corpus], engine_of(CPU, kernel))
     for _ in range(3):
         learner.step()
     return {name: value.clone() for name, value in learner.model.values(0).items()}
@@ -74,7 +76,7 @@ def test_a_temperature_that_is_none_is_refused(value: float) -> None:
 @pytest.mark.parametrize("controls", [{"temperature": t} for t in (1e308, 1e-320, -0.0, 1e39)] + [{"top_p": 1e-320}])
 def test_controls_at_their_ends_leave_a_distribution(controls: dict[str, float]) -> None:
     logits = torch.tensor([[0.0, 3.0, -2.0, 88.0], [-1e4, 1e4, 0.0, 1.0]])
-    found = Decoding(**controls).distribution(logits)
+    found = distribution(Decoding(**controls), logits)
     assert bool(torch.isfinite(found).all())
     assert torch.allclose(found.sum(-1), torch.ones(2, dtype=torch.float64))
 

@@ -10,8 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from bench_cases import a_record
 from commands import TINY, Result, unroll
-from paths import TESTS
+from reproducing import SCALE, partly, texts
 from terminals import HOSTILE, HOSTILE_NAME, WAYS, harm, watched
 
 import unroll as package
@@ -322,9 +323,6 @@ def test_a_sweep_that_trains_hostile_runs_shows_them_in_words(folder: Path, corp
 
 
 def test_reproduce_plans_for_a_hostile_folder_in_words(tmp_path: Path) -> None:
-    sys.path.insert(0, str(TESTS / "studies" / "paper"))
-    from reproducing import SCALE, partly, texts
-
     data = texts(tmp_path / UTF_8_NAME)
     (data / "english.txt").write_text((data / "english.txt").read_text().replace("\n", "\r\n") + "a\r\n" * 9)
     with partly():
@@ -385,9 +383,6 @@ def test_a_hostile_servers_words_are_repeated_as_words(tmp_path: Path, monkeypat
 
 
 def test_a_hostile_record_of_bench_is_shown_in_words(tmp_path: Path) -> None:
-    sys.path.insert(0, str(TESTS / "studies" / "benchmark"))
-    from bench_cases import a_record
-
     from unroll.studies.benchmark import record
 
     made = a_record(machine={"processor": HOSTILE, "torch": HOSTILE, "unroll": HOSTILE}, notes=(HOSTILE,))

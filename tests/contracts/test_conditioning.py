@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +10,11 @@ import torch
 from helpers import CELL_VARIANTS, check_close, every_cell, every_plugin, random_ids, random_model, random_tensor, tiny
 
 from unroll.base import plugins
+from unroll.engines.cpu import engine
+from unroll.experiment.decoding import Decoding
 from unroll.model import conditioning
-from unroll.model.conditioning import windowed
 from unroll.model.model import Model
 from unroll.runs.perplexities import token_nll
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.host_loop import Stream, generate
 
 K2, V = 6, 7
@@ -89,15 +88,15 @@ def test_the_runs_of_a_fleet_are_conditioned_as_each_alone(name: str) -> None:
 
 def calls_of_the_kernel(name: str, model: Model, tokens: int) -> list[tuple[int, ...]]:
     """The shape [M, T, B] of each call that reading a text takes."""
-    shapes, run = [], model._kernel.run
+    shapes, recurrence = [], model.engine.recurrence
 
     def watched(network, ids_MTB, first, at_M):
         assert not torch.is_grad_enabled()
         assert set(at_M.tolist()) == {ids_MTB.shape[1]}
         shapes.append(tuple(ids_MTB.shape))
-        return run(network, ids_MTB, first, at_M)
+        return recurrence(network, ids_MTB, first, at_M)
 
-    model._kernel = SimpleNamespace(run=watched)
+    model.engine.recurrence = watched
     for _ in conditioning.load(name).hidden(model, random_ids(len(model.experiments), tokens), K2):
         pass
     return shapes
@@ -112,8 +111,8 @@ def test_progressive_calls_the_kernel_once_for_512_steps() -> None:
 def test_windowed_reads_whole_tiles_of_windows_within_the_room_there_is(
     room: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conditioning, "ROOM", room)
-    monkeypatch.setattr(windowed, "STEPS", 4)
+    monkeypatch.setattr(engine, "CHUNK_BYTES", room)
+    monkeypatch.setattr(engine, "STEPS", 4)
     model = random_model([tiny(k2=K2), tiny(k2=K2)], [V, V])
     chunks = [(2, steps, n) for n in (rows, rows, 9) for steps in (4, 2)]
     assert calls_of_the_kernel("windowed", model, 2 * rows + 9 + K2) == chunks

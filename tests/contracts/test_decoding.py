@@ -14,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from unroll.base import plugins, randomness
 from unroll.base.errors import ConfigurationError
-from unroll.sampling.decoding import Decoding, draw
+from unroll.experiment.decoding import Decoding
+from unroll.sampling.decoding import distribution
+from unroll.sampling.pick_token import choose
 
 JUST_BELOW_1 = 1 - 2.0**-53
 logits = hnp.arrays(
@@ -35,7 +37,7 @@ decodings = st.builds(
 
 @given(decodings, logits)
 def test_probabilities_sum_to_one(decoding: Decoding, logits_BV: torch.Tensor) -> None:
-    p = decoding.distribution(logits_BV)
+    p = distribution(decoding, logits_BV)
     assert p.dtype == torch.float64
     assert (p >= 0).all()
     torch.testing.assert_close(p.sum(-1), torch.ones(len(p)).double(), rtol=0, atol=1e-12)
@@ -45,43 +47,45 @@ def test_probabilities_sum_to_one(decoding: Decoding, logits_BV: torch.Tensor) -
 def test_padding_is_never_given_a_probability(logits_BV: torch.Tensor, k: int, padding: int) -> None:
     padded = torch.cat((logits_BV, torch.full((len(logits_BV), padding), -torch.inf)), -1)
     for decoding in (Decoding(), Decoding(temperature=0.0), Decoding(top_k=k), Decoding(top_p=0.9, temperature=2.0)):
-        p = decoding.distribution(padded)
-        torch.testing.assert_close(p[:, : logits_BV.shape[1]], decoding.distribution(logits_BV))
+        p = distribution(decoding, padded)
+        torch.testing.assert_close(p[:, : logits_BV.shape[1]], distribution(decoding, logits_BV))
         assert (p[:, logits_BV.shape[1] :] == 0).all()
 
 
 @given(logits)
 def test_temperature_zero_is_argmax(logits_BV: torch.Tensor) -> None:
-    p = Decoding(temperature=0.0).distribution(logits_BV)
+    p = distribution(Decoding(temperature=0.0), logits_BV)
     assert torch.equal(p.argmax(-1), logits_BV.argmax(-1))
     assert (p.max(-1).values == 1).all()
 
 
 @given(different_logits)
 def test_temperature_goes_from_argmax_to_uniform(logits_BV: torch.Tensor) -> None:
-    p = Decoding(temperature=1e-4).distribution(logits_BV)
-    torch.testing.assert_close(p, Decoding(temperature=0.0).distribution(logits_BV))
-    flat = Decoding(temperature=1e9).distribution(logits_BV)
+    p = distribution(Decoding(temperature=1e-4), logits_BV)
+    torch.testing.assert_close(p, distribution(Decoding(temperature=0.0), logits_BV))
+    flat = distribution(Decoding(temperature=1e9), logits_BV)
     torch.testing.assert_close(flat, torch.full_like(flat, 1 / flat.shape[1]), rtol=1e-6, atol=0)
-    torch.testing.assert_close(Decoding().distribution(logits_BV), torch.softmax(logits_BV, -1))
+    torch.testing.assert_close(distribution(Decoding(), logits_BV), torch.softmax(logits_BV, -1))
 
 
 @given(different_logits, st.integers(1, 15))
 def test_top_k_keeps_the_k_likeliest(logits_BV: torch.Tensor, k: int) -> None:
-    kept = Decoding(top_k=k).distribution(logits_BV)[0] > 0
+    kept = distribution(Decoding(top_k=k), logits_BV)[0] > 0
     expected = min(k, logits_BV.shape[1])
     assert int(kept.sum()) == expected
     assert set(kept.nonzero().flatten().tolist()) == set(logits_BV[0].topk(expected).indices.tolist())
 
 
 def test_ties_with_the_kth_stay() -> None:
-    p = Decoding(top_k=2).distribution(torch.tensor([[3.0, 1.0, 1.0, 0.0]]))
+    p = distribution(Decoding(top_k=2), torch.tensor([[3.0, 1.0, 1.0, 0.0]]))
     assert (p > 0).tolist() == [[True, True, True, False]]
 
 
 @given(logits, st.floats(0.01, 1))
 def test_top_p_keeps_the_fewest_that_reach_p(logits_BV: torch.Tensor, top_p: float) -> None:
-    for full, kept in zip(torch.softmax(logits_BV, -1), Decoding(top_p=top_p).distribution(logits_BV) > 0, strict=True):
+    for full, kept in zip(
+        torch.softmax(logits_BV, -1), distribution(Decoding(top_p=top_p), logits_BV) > 0, strict=True
+    ):
         # A token so unlikely that its probability vanishes is not missed.
         reach = float(full[kept].sum())
         assert reach >= top_p - 1e-9
@@ -92,7 +96,7 @@ def test_top_p_keeps_the_fewest_that_reach_p(logits_BV: torch.Tensor, top_p: flo
 
 @given(logits)
 def test_the_likeliest_token_is_never_ruled_out(logits_BV: torch.Tensor) -> None:
-    p = Decoding(top_k=1, top_p=1e-9).distribution(logits_BV)
+    p = distribution(Decoding(top_k=1, top_p=1e-9), logits_BV)
     assert (p.gather(1, logits_BV.argmax(-1, keepdim=True)) > 0).all()
 
 
@@ -108,6 +112,13 @@ def test_a_control_keeps_the_order_of_what_it_leaves(name: str) -> None:
         assert torch.equal(row[kept].argsort(), was[kept].argsort())
 
 
+def drawn(weights_BV: np.ndarray, uniform_B: list[float]) -> list[int]:
+    """A token a row, each as likely as its weight."""
+    with np.errstate(divide="ignore"):
+        logits_BV = np.log(weights_BV)
+    return choose(logits_BV, [Decoding()] * len(weights_BV), uniform_B)[0]
+
+
 @given(
     hnp.arrays(np.float64, st.integers(1, 12), elements=st.sampled_from([0.0, 0.0, 1e-300, 1e-17, 0.1, 0.3, 1.0])),
     st.sampled_from([0.0, 5e-324, 0.5, JUST_BELOW_1]) | st.floats(0, JUST_BELOW_1),
@@ -115,23 +126,24 @@ def test_a_control_keeps_the_order_of_what_it_leaves(name: str) -> None:
 def test_a_token_of_probability_0_is_never_drawn(weights: np.ndarray, u: float) -> None:
     if weights.sum() == 0:
         weights[0] = 1.0
-    p = torch.from_numpy(weights / weights.sum()).unsqueeze(0)
-    token = int(draw(p, torch.tensor([u], dtype=torch.float64)))
-    assert 0 <= token < p.shape[1]
-    assert p[0, token] > 0
+    (token,) = drawn(weights[None], [u])
+    assert 0 <= token < len(weights)
+    assert weights[token] > 0
 
 
 def test_the_ends_of_the_unit_interval_draw_the_first_and_the_last_possible_token() -> None:
-    p = torch.tensor([[0.0, 0.25, 0.75, 0.0]] * 3).double()
-    assert draw(p, torch.tensor([0.0, 0.25, JUST_BELOW_1], dtype=torch.float64)).tolist() == [1, 2, 2]
+    weights_BV = np.array([[0.0, 0.25, 0.75, 0.0]] * 3)
+    assert drawn(weights_BV, [0.0, 0.3, JUST_BELOW_1]) == [1, 2, 2]
 
 
 @pytest.mark.parametrize("decoding", [Decoding(), Decoding(0.7, top_k=5), Decoding(1.5, top_p=0.8)], ids=str)
 def test_draws_follow_the_distribution(decoding: Decoding) -> None:
-    p = decoding.distribution(random_tensor(1, 8, seed=3, scale=1.5))
+    p = distribution(decoding, random_tensor(1, 8, seed=3, scale=1.5))
     n = 20_000
     u = torch.from_numpy(randomness.uniform(1, "chi-square", 0, n))
-    counts = np.bincount(draw(p.expand(n, -1), u).numpy(), minlength=8)
+    logits_nV = random_tensor(1, 8, seed=3, scale=1.5).double().expand(n, -1).numpy()
+    ids, _ = choose(logits_nV, [decoding] * n, u.tolist())
+    counts = np.bincount(ids, minlength=8)
     possible = p[0].numpy() > 0
     expected = n * p[0].numpy()[possible]
     chi_square = ((counts[possible] - expected) ** 2 / expected).sum()

@@ -43,14 +43,14 @@ def dropped(tmp_path: Path) -> Iterator[None]:
         folder = tmp_path / family
         folder.mkdir()
         (folder / name).write_text(content)
-        paths.append((importlib.import_module(f"unroll.{family}").__path__, str(folder)))
+        paths.append((importlib.import_module(f"unroll.experiment.{family}").__path__, str(folder)))
     for path, folder in paths:
         path.append(folder)
-    plugins.names.cache_clear()
+    plugins._found.cache_clear()
     yield
     for path, folder in paths:
         path.remove(folder)
-    plugins.names.cache_clear()
+    plugins._found.cache_clear()
 
 
 @pytest.fixture

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
-from types import SimpleNamespace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
 from helpers import CELL_VARIANTS, CPU, KNOWN, check_close, random_ids, random_tensor, torch_threads
 
-from unroll.base import plugins
 from unroll.engines import kernels
 from unroll.engines.cpu import cells as cpu_cells
-from unroll.engines.kernels import Layer, Network, States
 from unroll.model import cells
+from unroll.model.network import Layer, Network, States
 
 TOLERANCE = 1e-10
 B, H, V = 3, 5, 7
@@ -177,18 +177,19 @@ def test_all_kernels_of_the_cpu_know_every_cell_but_one_that_knows_every_lstm() 
 
 
 def test_a_cells_machine_code_is_found_by_its_file_and_a_cell_from_elsewhere_has_none(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = {
-        "unroll.model.cells.gru": "gru",
-        "unroll.model.cells.two_words": "two-words",
-        "unroll.model.cells.three": None,
-        "own.gru": None,
-    }
-    monkeypatch.setattr(plugins, "names", lambda package: ("gru", "two-words"))
-    monkeypatch.setattr(plugins, "load", lambda package, name: SimpleNamespace(Step=SimpleNamespace(of=lambda c: name)))
-    for module, expected in made.items():
-        assert cpu_cells.of(type("Cell", (), {"__module__": module})()) == expected
+    (tmp_path / "two_words.py").write_text("class Step:\n    of = staticmethod(lambda cell: 'two words')\n")
+    monkeypatch.setattr(cpu_cells, "__path__", [*cpu_cells.__path__, str(tmp_path)])
+    importlib.invalidate_caches()
+
+    def code_of(module: str) -> object:
+        return cpu_cells.of(type("Cell", (), {"__module__": module})())
+
+    assert code_of("unroll.model.cells.two_words") == "two words"
+    assert code_of("unroll.model.cells.three") is None
+    assert code_of("own.gru") is None
+    assert type(code_of("unroll.model.cells.gru")).__module__ == "unroll.engines.cpu.cells.gru"
 
 
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from unroll import Scheme
 from unroll.base import plugins
+from unroll.engines.choice import engine_of
 from unroll.experiment.scheme import parse_training
 from unroll.training.learner import Learner
 
@@ -68,20 +69,20 @@ def test_the_papers_future_work_is_written_as_the_paper_writes_it() -> None:
 def test_k3_meets_the_papers_procedures_in_identity_and_in_every_bit_of_the_weights(words: str, named: str) -> None:
     learners = []
     for training in (words, named):
-        learner = Learner([tiny(k2=K2, **parse_training(training))], [tiny_corpus()], CPU, "stacked")
+        learner = Learner([tiny(k2=K2, **parse_training(training))], [tiny_corpus()], engine_of(CPU, "stacked"))
         for _ in range(5):
             learner.step()
         learners.append(learner)
     by_k3, by_name = learners
     assert by_k3.experiments[0].identity == by_name.experiments[0].identity
     check_identical(by_k3.snapshot(0), by_name.snapshot(0))
-    assert torch.equal(by_k3.weights_MK, by_name.weights_MK)
+    assert torch.equal(by_k3.fleet.weights_MK, by_name.fleet.weights_MK)
 
 
 @every_plugin("loss_weights")
 def test_only_scored_positions_reach_the_loss(name: str) -> None:
     """Each weight multiplies its own position: the loss is the weighted sum of the nll, whatever the weighting."""
-    learner = Learner([tiny(k2=K2, loss=name)], [tiny_corpus()], CPU, "reference")
+    learner = Learner([tiny(k2=K2, loss=name)], [tiny_corpus()], engine_of(CPU, "reference"))
     with torch.no_grad():
         nll_MBK, _ = learner.model.nll(learner.batches[0], learner.carried)
     assert nll_MBK.shape[-1] == learner.experiments[0].scheme.scored

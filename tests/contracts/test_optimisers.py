@@ -9,8 +9,10 @@ import pytest
 import torch
 from helpers import CPU, check_close, check_identical, every_plugin, random_tensor, snapshot, tiny, tiny_corpus
 
-from unroll.engines.cpu.update import Compiled
+from unroll.engines.choice import engine_of
+from unroll.engines.cpu.update import CompiledUpdate
 from unroll.model import optimisers
+from unroll.model.engine import FleetTensors
 from unroll.training.learner import Learner
 
 M, SHAPE, STEPS = 3, (4, 5), 7
@@ -96,7 +98,7 @@ def test_the_amount_is_proportional_to_the_learning_rate(name: str) -> None:
 @every_plugin("optimisers")
 def test_an_ended_run_keeps_every_bit_while_the_others_go_on(name: str) -> None:
     runs = [tiny(optimiser=name, batches=2, state="carried"), tiny(optimiser=name, batches=6, seed=1)]
-    learner = Learner(runs, [tiny_corpus()] * 2, CPU, "stacked")
+    learner = Learner(runs, [tiny_corpus()] * 2, engine_of(CPU, "stacked"))
     held = []
     for _ in range(6):
         learner.step()
@@ -108,7 +110,7 @@ def test_an_ended_run_keeps_every_bit_while_the_others_go_on(name: str) -> None:
 @every_plugin("optimisers")
 def test_a_diverged_run_is_frozen_as_before_the_bad_update(name: str) -> None:
     runs = [tiny(optimiser=name, state="carried"), tiny(optimiser=name, seed=1)]
-    learner = Learner(runs, [tiny_corpus()] * 2, CPU, "stacked")
+    learner = Learner(runs, [tiny_corpus()] * 2, engine_of(CPU, "stacked"))
     learner.step()
     with torch.no_grad():
         learner.model.parameters["out.b"][0, 0] = torch.nan
@@ -124,18 +126,39 @@ def test_a_diverged_run_is_frozen_as_before_the_bad_update(name: str) -> None:
             assert torch.equal(after[key], before[key]), key
 
 
+def a_fleet(optimiser: optimisers.Optimiser, parameter: torch.Tensor, rates: torch.Tensor) -> FleetTensors:
+    """M runs of one parameter, none of which has ended."""
+    nothing_M = torch.zeros(M, dtype=torch.long)
+    return FleetTensors(
+        optimiser=optimiser,
+        parameters={"W": parameter},
+        moments={"W": tuple(torch.zeros_like(parameter) for _ in optimiser.MOMENTS)},
+        learning_rate_M=rates,
+        precision="float64",
+        weights_MK=torch.ones(M, 1, dtype=rates.dtype),
+        rows=1,
+        number=torch.zeros((), dtype=torch.long),
+        last_M=nothing_M + STEPS,
+        stopped_M=nothing_M.clone(),
+        reason_M=nothing_M.clone(),
+        loss_sum_M=torch.zeros(M, dtype=torch.float64),
+        loss_count_M=nothing_M.clone(),
+    )
+
+
 @every_plugin("optimisers")
 def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(name: str) -> None:
     optimiser, rates = optimisers.load(name), torch.from_numpy(RATES)
     shape = (M, 7, 11)  # not a whole number of vectors
     place = random_tensor(*shape, seed=1)
-    moments = tuple(torch.zeros_like(place) for _ in optimiser.MOMENTS)
+    fleet = a_fleet(optimiser, place, rates)
+    moments = fleet.moments["W"]
     expected, plain = place.clone(), tuple(m.clone() for m in moments)
-    frozen, compiled = place[1].clone(), Compiled(optimiser, place.dtype)
+    frozen, compiled = place[1].clone(), CompiledUpdate(fleet)
     for count in range(1, STEPS):
         gradient = random_tensor(*shape, seed=10 + count)
         compiled.begin(count)
-        compiled.update([(place, gradient, moments)], rates, torch.tensor([True, False, True]))
+        compiled.change({"W": gradient}, torch.tensor([True, False, True]))
         amount, plain = optimiser.update(gradient, plain, rates.view(-1, 1, 1), count)
         expected -= amount
     assert torch.equal(place[1], frozen)
@@ -149,14 +172,16 @@ def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(n
 def test_the_compiled_look_finds_the_one_run_whose_gradients_are_not_finite_wherever_that_is() -> None:
     shapes = [(M, 7, 11), (M, 3), (M, 300, 300)]  # less than a vector, no whole number of them, more than a piece
     for dtype in (torch.float32, torch.float64):
-        compiled = Compiled(optimisers.load("adam"), dtype)
+        compiled = CompiledUpdate(
+            a_fleet(optimisers.load("adam"), torch.zeros(M, 1, dtype=dtype), torch.ones(M, dtype=dtype))
+        )
         gradients = [random_tensor(*shape, seed=n).to(dtype) for n, shape in enumerate(shapes)]
         gradients[0][0, 0, 0] = torch.finfo(dtype).max  # large, and finite
-        assert compiled.finite(gradients).tolist() == [True] * M
+        assert compiled.finite(dict(enumerate(gradients))).tolist() == [True] * M
         for gradient in gradients:
             for place in (0, 1, gradient[1].numel() // 2, gradient[1].numel() - 1):
                 for value in (torch.nan, torch.inf, -torch.inf):
                     flat = gradient[1].view(-1)
                     before, flat[place] = flat[place].clone(), value
-                    assert compiled.finite(gradients).tolist() == [True, False, True]
+                    assert compiled.finite(dict(enumerate(gradients))).tolist() == [True, False, True]
                     flat[place] = before

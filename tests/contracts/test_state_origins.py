@@ -7,12 +7,13 @@ import torch
 from helpers import CPU, every_plugin, random_tensor, tiny, tiny_corpus
 
 from unroll.base import plugins
+from unroll.engines.choice import engine_of
 from unroll.training.learner import Learner
 
 
 def origin_learner(name: str, **more: object) -> Learner:
     """A learner whose first-state parameters are not 0, so that using them shows."""
-    learner = Learner([tiny(state=name, layers=2, **more)], [tiny_corpus()], CPU, "reference")
+    learner = Learner([tiny(state=name, layers=2, **more)], [tiny_corpus()], engine_of(CPU, "reference"))
     with torch.no_grad():
         for n, (key, value) in enumerate(first_states(learner).items()):
             learner.model.parameters[key].copy_(random_tensor(*value.shape, seed=n))
@@ -65,7 +66,7 @@ def test_first_states_receive_a_gradient_only_where_they_are_learned(name: str) 
 @every_plugin("state_origins")
 @pytest.mark.parametrize("optimiser", plugins.names("optimisers"))
 def test_a_run_that_learns_no_first_state_stores_zeros(name: str, optimiser: str) -> None:
-    learner = Learner([tiny(state=name, optimiser=optimiser)], [tiny_corpus()], CPU, "stacked")
+    learner = Learner([tiny(state=name, optimiser=optimiser)], [tiny_corpus()], engine_of(CPU, "stacked"))
     for _ in range(4):
         learner.step()
     stored = learner.weights(0)
@@ -79,7 +80,7 @@ def test_a_run_that_learns_no_first_state_stores_zeros(name: str, optimiser: str
 
 def test_the_state_carried_is_the_one_after_k1_inputs() -> None:
     """The next window starts k1 tokens later, so carrying makes two windows one reading of the text."""
-    learner = Learner([tiny(state="carried", k1=2, k2=5)], [tiny_corpus()], CPU, "reference")
+    learner = Learner([tiny(state="carried", k1=2, k2=5)], [tiny_corpus()], engine_of(CPU, "reference"))
     _, after = learner.model.nll(learner.batches[0], learner.carried)
     state = learner.model.no_state()
     for t in range(2):

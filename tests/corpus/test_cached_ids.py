@@ -362,7 +362,7 @@ def test_what_killed_processes_left_is_cleared_and_nothing_else(text: Path) -> N
 KILLED = """
 import os, signal, sys
 from unroll.corpus import encoding
-from unroll.corpus import Corpus
+from unroll import Corpus
 encoding.CACHED_FROM = 1000
 call, number = getattr(os, sys.argv[2]), int(sys.argv[3])
 def killed(*arguments):

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from unroll.engines import buffer_pool
-from unroll.engines.buffer_pool import take
+from unroll.engines.cpu import buffer_pool
+from unroll.engines.cpu.buffer_pool import take
 
 SHAPE = (3, 5, mmap.PAGESIZE // 4)
 
@@ -60,7 +60,7 @@ def test_rooms_of_sizes_no_longer_asked_for_are_given_back() -> None:
 
 FORKED = """
 import os, torch
-from unroll.engines.buffer_pool import take
+from unroll.engines.cpu.buffer_pool import take
 tensor = take((5000,), torch.float32).fill_(1.0)
 if os.fork() == 0:
     tensor.fill_(5.0)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers import every_plugin, random_model, tiny, torch_threads
 
-from unroll.engines import steppers
 from unroll.engines.cpu import builder, threadpool
 from unroll.engines.cpu.steppers import compiled_windows, host_windows
 from unroll.model.model import Model
@@ -22,7 +21,7 @@ def model(layers: int = 1, precision: str = "float32", hidden: int = 40, dense: 
 
 def logits(of: Model, rows: int, tokens: int = K2 + 20) -> np.ndarray:
     """What rows predict after each token, while windows begin and when they all have."""
-    stepper = steppers.prepare(of, K2, "windowed", rows)
+    stepper = of.engine.rows(of, K2, "windowed", rows)
     assert isinstance(stepper, compiled_windows.Rolling)
     stepper.begin(rows)
     found = []
@@ -49,7 +48,7 @@ def test_any_number_of_threads_gives_the_same_bits(
 
 def test_threads_may_change_between_two_tokens() -> None:
     of = model()
-    expected, stepper, found = logits(of, 1), steppers.prepare(of, K2, "windowed", 1), []
+    expected, stepper, found = logits(of, 1), of.engine.rows(of, K2, "windowed", 1), []
     stepper.begin(1)
     for n, ids_B in enumerate(np.random.default_rng(0).integers(V, size=(len(expected), 3))):
         with torch_threads(1 + n % 3):
@@ -74,7 +73,7 @@ def test_where_no_code_can_be_made_torch_multiplies_the_windows(
     of = model(2, precision, peepholes=peepholes)
     made = logits(of, 1)
     monkeypatch.setattr(builder, "available", lambda: False)
-    stepper = steppers.prepare(of, K2, "windowed", 1)
+    stepper = of.engine.rows(of, K2, "windowed", 1)
     assert isinstance(stepper, host_windows.Rolling)
     stepper.begin(1)
     for ids_B, expected in zip(np.random.default_rng(0).integers(V, size=(len(made), 3)), made, strict=True):

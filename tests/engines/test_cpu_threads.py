@@ -8,13 +8,13 @@ import pytest
 import torch
 from helpers import torch_threads
 
-from unroll.engines import cpu_threads
+from unroll.engines.cpu import workers
 
 
 def test_stretches_cover_everything_once_in_order() -> None:
     for n in (0, 1, 5, 64):
         for count in (1, 2, 3, 7):
-            found = [i for own in cpu_threads.divided(n, count) for i in range(own.start, own.stop)]
+            found = [i for own in workers.divided(n, count) for i in range(own.start, own.stop)]
             assert found == list(range(n))
 
 
@@ -32,7 +32,7 @@ def test_every_run_and_part_is_done_once_with_torch_at_one_thread_and_no_gradien
         states.add((torch.get_num_threads(), torch.is_grad_enabled()))
 
     with torch_threads(3), torch.no_grad():
-        cpu_threads.each_of(2, 3, work)
+        workers.each_of(2, 3, work)
         assert torch.get_num_threads() == 3
     assert sorted(seen) == [(m, part) for m in range(2) for part in range(3)]
     assert states == {(1, False)}
@@ -41,10 +41,10 @@ def test_every_run_and_part_is_done_once_with_torch_at_one_thread_and_no_gradien
 
 def test_the_number_of_parts_is_the_number_of_threads_that_torch_was_given() -> None:
     with torch_threads(2):
-        with cpu_threads.single():
+        with workers.single():
             assert torch.get_num_threads() == 1
-            assert cpu_threads.count() == 2
-        assert torch.get_num_threads() == cpu_threads.count() == 2
+            assert workers.count() == 2
+        assert torch.get_num_threads() == workers.count() == 2
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -54,7 +54,7 @@ def test_an_error_in_any_part_is_raised_and_the_next_work_is_done(failing: int) 
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        cpu_threads.each(2, work)
+        workers.each(2, work)
     done: list[int] = []
-    cpu_threads.each(2, done.append)
+    workers.each(2, done.append)
     assert sorted(done) == [0, 1]

@@ -30,12 +30,12 @@ from unroll.engines.cuda.steppers.weights import (
     tiles_of_matrices,
     tiles_of_rows,
 )
-from unroll.engines.steppers import Seat
-from unroll.engines.torch.head import LEAK
 from unroll.engines.torch.one_by_one import Rows
+from unroll.experiment.decoding import Decoding
 from unroll.model import cells
+from unroll.model.head import LEAK
 from unroll.model.model import Model
-from unroll.sampling.decoding import Decoding
+from unroll.model.steppers import Seat
 
 V = 7
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unroll.base import randomness
 from unroll.engines.cpu import builder, dropout_masks
-from unroll.engines.cpu.dropout_masks import Dropout
+from unroll.model.dropout import Dropout
 from unroll.model.model import Model
 
 RUNS = [(1, 0.25), (2**40 + 7, 0.0), (2**63 - 1, 0.999), (3, 1e-9), (2**32, 0.5)]
@@ -34,16 +34,18 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_element_is_dropped_by_its_own_word(dtype: torch.dtype) -> None:
     rates = torch.tensor([rate for _, rate in RUNS], dtype=dtype)
-    own = Dropout(rates, [randomness.seed_words(seed) for seed, _ in RUNS], torch.tensor(12345))
+    words_M = tuple(randomness.seed_words(seed) for seed, _ in RUNS)
+    dropout = Dropout(rates, words_M, torch.tensor(words_M).to(torch.int32), torch.tensor(12345), any=True)
     for threads, (N, H), purpose in itertools.product(
         (1, 3), ((1, 1), (6, 7), (33, 64)), ("dropout.dense", "dropout.out")
     ):
         with torch_threads(threads):
-            found = own.factors(purpose, N, H)
+            found = dropout_masks.factors(dropout, purpose, N, H)
         for m, (seed, _) in enumerate(RUNS):
             words = torch.from_numpy(randomness.words(seed, purpose, 12345, N * H)).view(N, H)
             kept = words >= rates[m].double() * 2.0**32
             assert torch.equal(found[m], kept / (1 - rates[m]))
+        assert torch.equal(dropout.kept(torch.ones_like(found), purpose), found)
 
 
 def scored(model: Model, threads: int = 1) -> tuple[Tensor, list[Tensor]]:
@@ -53,7 +55,7 @@ def scored(model: Model, threads: int = 1) -> tuple[Tensor, list[Tensor]]:
     values = [h, *(model.parameters[name].requires_grad_() for name in HEAD)]
     targets = torch.stack([random_ids(K, B, symbols=V, seed=e.seed) for e in model.experiments])
     with torch_threads(threads):
-        nll = model._scored(h, targets, torch.tensor(9))
+        nll = model._likelihoods(h, targets, torch.tensor(9))
         d = torch.stack([random_tensor(K, B, seed=e.seed + 50) for e in model.experiments])
         return nll, list(torch.autograd.grad(nll, values, d))
 

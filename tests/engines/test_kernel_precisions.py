@@ -13,9 +13,9 @@ from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcom
 from unroll.engines import kernels
 from unroll.engines.cpu import amx, bf16, head_code, packing, time_code
 from unroll.engines.cpu import head as cpu_head
-from unroll.engines.cpu.dropout_masks import Dropout
-from unroll.engines.torch import head
 from unroll.model import cells
+from unroll.model.dropout import Dropout
+from unroll.model.head import LEAK
 
 
 @pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
@@ -90,7 +90,7 @@ def head_outcome() -> list[torch.Tensor]:
     """The head of 70 rows in bfloat16, and its gradients."""
     shapes = ((70, 40), (40, 100), (100,), (100, 33), (33,))
     values = [random_tensor(1, *shape, seed=n).float().requires_grad_() for n, shape in enumerate(shapes)]
-    nll = cpu_head.nll(*values, random_ids(1, 70, symbols=33), head.LEAK, narrow=True)
+    nll = cpu_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, narrow=True)
     return [nll.detach(), *torch.autograd.grad(nll.sum(), values)]
 
 
@@ -110,12 +110,12 @@ def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
         rates = torch.full((M,), 0.5 if drops else 0.0)
         seeds = [(m + 1, 5) for m in range(M)]
 
-        def dropout(dtype: torch.dtype, rates: torch.Tensor = rates, seeds: list = seeds) -> Dropout | None:
-            return Dropout(rates.to(dtype), seeds, torch.tensor(7)) if drops else None
+        def dropout(dtype: torch.dtype, rates: torch.Tensor = rates, seeds: list = seeds) -> Dropout:
+            return Dropout(rates.to(dtype), tuple(seeds), torch.tensor(seeds), torch.tensor(7), drops)
 
         with torch_threads(threads):
-            truth = cpu_head.nll(*exact, targets, head.LEAK, dropout(torch.float64))
-            found = cpu_head.nll(*own, targets, head.LEAK, dropout(torch.float32), narrow=True)
+            truth = cpu_head.nll(*exact, targets, LEAK, dropout(torch.float64))
+            found = cpu_head.nll(*own, targets, LEAK, dropout(torch.float32), narrow=True)
             expected = [truth.detach(), *torch.autograd.grad(truth, exact, d)]
             got = [found.detach(), *torch.autograd.grad(found, own, d.float())]
         for mine, true in zip(got, expected, strict=True):

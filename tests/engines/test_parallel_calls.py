@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from helpers import CPU, check_identical, snapshot, tiny, tiny_corpus, torch_threads
 
+from unroll.engines.choice import engine_of
 from unroll.engines.cpu import threadpool
 from unroll.engines.cpu.builder import Code, Value
 from unroll.engines.cpu.compiler import make
@@ -137,7 +138,7 @@ def check_first_training(threads: int) -> None:
 
     def train() -> None:
         with torch_threads(2):
-            learner = Learner([tiny()], [tiny_corpus()], CPU, "compiled")
+            learner = Learner([tiny()], [tiny_corpus()], engine_of(CPU, "compiled"))
             ready.wait()
             for _ in range(20):
                 learner.step()
@@ -167,7 +168,7 @@ def check_fork_in_training() -> None:
     """Both go on from the same recorded step, to the same bits."""
     reading, writing = os.pipe()
     with torch_threads(2):
-        learner = Learner([tiny()], [tiny_corpus()], CPU, "compiled")
+        learner = Learner([tiny()], [tiny_corpus()], engine_of(CPU, "compiled"))
         learner.step()
         child = os.fork()
         learner.step()
@@ -192,7 +193,7 @@ def check_fork_in_training() -> None:
 )
 def test_crews_hold_in_a_process_that_would_hang_or_crash_if_they_did_not(check: str) -> None:
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    code = f"import threading, torch; from test_team import *; {check}"
+    code = f"import threading, torch; from test_parallel_calls import *; {check}"
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code]
     subprocess.run(command, env=settings, check=True, timeout=120)
 

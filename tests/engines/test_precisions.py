@@ -13,8 +13,12 @@ from helpers import CPU, every_plugin, tiny, tiny_corpus
 from unroll import load, perplexity, train
 from unroll.base.errors import ConfigurationError
 from unroll.engines import devices, kernels, precisions
+from unroll.engines.choice import engine_of
 from unroll.engines.cpu import bf16, builder
+from unroll.engines.cuda import compiler
 from unroll.engines.cuda.kernels import persistent
+from unroll.engines.cuda.products import multiplying
+from unroll.model.precisions import PRECISIONS
 from unroll.runs.folder import RunFolder
 from unroll.training.learner import Learner
 from unroll.training.loop import train_fleet
@@ -58,7 +62,11 @@ def test_bfloat16_trains_on_the_cpu_and_goes_on_where_it_stopped_to_the_bit(tmp_
     counts = [event.learner.count for event in train_fleet([whole], [corpus], [tmp_path / "parts"], resume=True)]
     assert (min(counts), max(counts)) == (26, 60)
     found, parts, exact = (load(tmp_path / name, device="cpu") for name in ("whole", "parts", "exact"))
-    assert (found.model.experiments[0].precision, found.model.kernel_name, found.notes) == ("bfloat16", "compiled", ())
+    assert (found.model.experiments[0].precision, found.model.engine.kernel, found.notes) == (
+        "bfloat16",
+        "compiled",
+        (),
+    )
     for name, value in found.model.parameters.items():
         assert torch.equal(value, parts.model.parameters[name]), name
     for name in ("layers.0.W_h", "dense.W", "out.W"):
@@ -70,8 +78,8 @@ def test_bfloat16_trains_on_the_cpu_and_goes_on_where_it_stopped_to_the_bit(tmp_
 @every_plugin("cells")
 def test_a_run_in_bfloat16_is_the_same_alone_and_in_a_fleet_on_the_cpu(name: str) -> None:
     runs = [tiny(cell=name, precision="bfloat16", seed=seed) for seed in range(3)]
-    fleet = Learner(runs, [tiny_corpus()] * 3, CPU, "compiled")
-    alone = Learner(runs[1:2], [tiny_corpus()], CPU, "compiled")
+    fleet = Learner(runs, [tiny_corpus()] * 3, engine_of(CPU, "compiled"))
+    alone = Learner(runs[1:2], [tiny_corpus()], engine_of(CPU, "compiled"))
     for _ in range(4):
         fleet.step()
         alone.step()
@@ -105,20 +113,20 @@ def test_no_kernel_takes_a_precision_that_it_would_not_compute_in(monkeypatch: p
 
 
 def test_every_precision_is_another_training() -> None:
-    identities = {replace(tiny(), precision=name).identity for name in precisions.PRECISIONS}
-    assert len(identities) == len(precisions.PRECISIONS)
+    identities = {replace(tiny(), precision=name).identity for name in PRECISIONS}
+    assert len(identities) == len(PRECISIONS)
 
 
 def test_faster_precisions_keep_float32_parameters() -> None:
     for name in ("tf32", "bfloat16"):
-        assert precisions.PRECISIONS[name].kept == torch.float32
+        assert PRECISIONS[name].kept == torch.float32
 
 
 def test_torchs_switch_is_put_back_after_a_block() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
-    with precisions.multiplying("tf32"):
+    with multiplying("tf32"):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-    with pytest.raises(ZeroDivisionError), precisions.multiplying("tf32"):
+    with pytest.raises(ZeroDivisionError), multiplying("tf32"):
         _ = 1 / 0
     assert torch.backends.cuda.matmul.fp32_precision == before
 
@@ -139,10 +147,12 @@ def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(
 
 def test_who_gains_nothing_by_bfloat16_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bf16, "fast", lambda: False)
-    assert precisions.told("bfloat16", "cpu") == "bfloat16 (which this processor multiplies no faster than float32)"
-    assert precisions.told("float32", "cpu") == "float32"
+    assert (
+        precisions.described("bfloat16", "cpu") == "bfloat16 (which this processor multiplies no faster than float32)"
+    )
+    assert precisions.described("float32", "cpu") == "float32"
     monkeypatch.setattr(bf16, "fast", lambda: True)
-    assert precisions.told("bfloat16", "cpu") == "bfloat16"
+    assert precisions.described("bfloat16", "cpu") == "bfloat16"
 
 
 def test_the_persistent_kernel_is_not_launched_with_registers_that_its_warps_cannot_share_out(monkeypatch) -> None:
@@ -152,7 +162,8 @@ def test_the_persistent_kernel_is_not_launched_with_registers_that_its_warps_can
         def allow(self, *_sizes: int) -> Compiled:
             return self
 
-    monkeypatch.setattr(persistent._cuda, "module", lambda *_: {name: Compiled() for name in ("forward", "mark")})
+    functions = {name: Compiled() for name in ("forward", "mark")}
+    monkeypatch.setattr(compiler.Module, "load", lambda *_: functions)
     code = persistent._Code(hidden=128, rows=64, cell=0, tiles=1, chains=1)
     code.function("mark")
     with pytest.raises(ConfigurationError, match=r"160 registers a thread .* 168. Choose --kernel fused"):

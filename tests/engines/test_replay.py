@@ -9,9 +9,11 @@ import torch
 from helpers import CPU, check_identical, random_tensor, snapshot, tiny, tiny_corpus, torch_threads
 
 from unroll import Experiment
-from unroll.engines import buffer_pool
+from unroll.engines.choice import engine_of
+from unroll.engines.cpu import buffer_pool
 from unroll.engines.cpu.partial_sums import Shares
 from unroll.engines.cpu.replay import Tape
+from unroll.engines.cpu.update import CompiledUpdate
 from unroll.training.learner import Learner
 
 # Everything that a step's course depends on: where states are from, which positions count, gaps, several k1, dropout.
@@ -32,10 +34,10 @@ FLEETS: dict[str, list[dict[str, Any]]] = {
 
 def plain_step(learner: Learner) -> None:
     """One step as it is written, with nothing recorded."""
-    assert learner._compiled
-    learner._number.fill_(learner.count)
-    learner._compiled.begin(learner.count + 1)
-    learner._advance(learner.batches[learner.count])
+    assert isinstance(learner.update, CompiledUpdate)
+    learner.number.fill_(learner.count)
+    learner.update.begin(learner.count + 1)
+    learner.advance(learner.batches[learner.count])
     learner.count += 1
 
 
@@ -45,7 +47,7 @@ def test_a_replayed_step_is_the_step_bit_for_bit(fleet: str, threads: int) -> No
     runs = [tiny(**{"batches": 9 + m} | changes) for m, changes in enumerate(FLEETS[fleet])]
     corpora = [tiny_corpus(seed=m) for m in range(len(runs))]
     with torch_threads(threads):
-        replayed, plain = (Learner(runs, corpora, CPU, "compiled") for _ in range(2))
+        replayed, plain = (Learner(runs, corpora, engine_of(CPU, "compiled")) for _ in range(2))
         for _ in range(12):  # the first run ends before
             replayed.step()
             plain_step(plain)
@@ -55,7 +57,7 @@ def test_a_replayed_step_is_the_step_bit_for_bit(fleet: str, threads: int) -> No
 
 def broken(run: Experiment) -> list[Learner]:
     """Two runs, the first of which diverges at its third batch; replayed, and step by step."""
-    learners = [Learner([run, run], [tiny_corpus()] * 2, CPU, "compiled") for _ in range(2)]
+    learners = [Learner([run, run], [tiny_corpus()] * 2, engine_of(CPU, "compiled")) for _ in range(2)]
     for learner, step in zip(learners, (Learner.step, plain_step), strict=True):
         for n in range(5):
             if n == 2:
@@ -74,7 +76,7 @@ def test_a_replayed_step_finds_a_run_that_diverged_and_freezes_it() -> None:
 
 
 def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is() -> None:
-    learner, alone = (Learner([tiny(rows=40)], [tiny_corpus()], CPU, "compiled") for _ in range(2))
+    learner, alone = (Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled")) for _ in range(2))
     for n in range(6):
         with torch_threads(1 + n % 3):
             learner.step()
@@ -84,7 +86,7 @@ def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is(
 
 def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_rooms", buffer_pool._Rooms())
-    learner = Learner([tiny(rows=40)], [tiny_corpus()], CPU, "compiled")
+    learner = Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled"))
     held = []
     for threads in (2, 1, 2, 1, 2):
         with torch_threads(threads):

@@ -7,12 +7,11 @@ import pytest
 import torch
 from helpers import every_cell, every_plugin, random_model, tiny
 
-from unroll.engines import steppers
 from unroll.engines.cpu import builder
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.steppers.host import STEPPERS
 from unroll.engines.torch import one_by_one
-from unroll.model import cells
+from unroll.model import cells, steppers
 from unroll.model.cells import lstm
 from unroll.model.model import Model
 
@@ -32,7 +31,7 @@ def softmax(logits_BV: np.ndarray) -> np.ndarray:
 
 def pair(model: Model, procedure: str, rows: int) -> tuple[steppers.Stepper, steppers.Stepper]:
     backend = compiled if builder.available() and procedure in compiled.STEPPERS else host
-    both = steppers.prepare(model, K2, procedure, rows), one_by_one.Rows(model, K2, procedure)
+    both = model.engine.rows(model, K2, procedure, rows), one_by_one.Rows(model, K2, procedure)
     assert type(both[0]) is backend.STEPPERS[procedure]
     for stepper in both:
         stepper.begin(rows)
@@ -103,7 +102,10 @@ def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: lis
 @every_plugin("cells")
 @pytest.mark.parametrize("procedure", STEPPERS)
 def test_one_row_may_become_many_and_many_one(procedure: str, name: str) -> None:
-    fast, truth = steppers.prepare(one_model(name), K2, procedure, 70), one_by_one.Rows(one_model(name), K2, procedure)
+    fast, truth = (
+        one_model(name).engine.rows(one_model(name), K2, procedure, 70),
+        one_by_one.Rows(one_model(name), K2, procedure),
+    )
     for stepper in (fast, truth):
         stepper.begin(1)
         stepper.read(np.array([3]))
@@ -118,7 +120,7 @@ def test_one_row_may_become_many_and_many_one(procedure: str, name: str) -> None
 
 def test_the_model_may_change_afterwards_without_changing_what_was_prepared() -> None:
     model = one_model()
-    stepper = steppers.prepare(model, K2, "progressive", 1)
+    stepper = model.engine.rows(model, K2, "progressive", 1)
     stepper.begin(1)
     stepper.read(np.array([1]))
     before = stepper.logits().copy()
@@ -146,7 +148,7 @@ def test_a_cell_that_has_no_steps_of_its_own_is_sampled_through_its_forward() ->
     model = one_model("rnn", "off")
     model.cell = Stranger("off")
     assert not host.supports(model, "windowed")
-    stepper = steppers.prepare(model, K2, "windowed", 2)
+    stepper = model.engine.rows(model, K2, "windowed", 2)
     assert isinstance(stepper, one_by_one.Rows)
     stepper.begin(2)
     stepper.read(np.array([1, 2]))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from unroll import SCHEMES, Corpus, Experiment, Scheme
+from unroll.engines.choice import engine_of
 from unroll.training.learner import Learner
 
 RECORD = Path(__file__).parent / "losses.json"
@@ -34,7 +35,7 @@ RUNS = {
 def losses(experiment: Experiment) -> list[float]:
     """The loss of each of the first batches, over an epoch's end."""
     corpus = Corpus.from_text("".join(chr(97 + (i * i + i // 7) % 23) for i in range(2000)))
-    learner = Learner([experiment], [corpus], torch.device("cpu"), "reference")
+    learner = Learner([experiment], [corpus], engine_of(torch.device("cpu"), "reference"))
     found = []
     for _ in range(learner.batches.schedules[0].batches_an_epoch + 3):
         learner.step()

@@ -17,7 +17,9 @@ from unroll import SCHEMES, Corpus, Experiment, Scheme, train_fleet
 from unroll.base.errors import ConfigurationError
 from unroll.corpus import synthetic
 from unroll.corpus.batches import Batches
+from unroll.engines.choice import engine_of
 from unroll.engines.cuda import side_stream
+from unroll.engines.cuda.batches import gather_at, sent
 from unroll.runs.folder import RunFolder
 from unroll.training.learner import Learner
 
@@ -39,9 +41,8 @@ def experiment(cell: str = "lstm", peepholes: str = "paper", **settings) -> Expe
 
 
 def gradients(device: torch.device, kernel: str, run: Experiment) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    learner = Learner(
-        [run, replace(run, seed=1, scheme=replace(run.scheme, state="carried"))], [text(), text()], device, kernel
-    )
+    runs = [run, replace(run, seed=1, scheme=replace(run.scheme, state="carried"))]
+    learner = Learner(runs, [text(), text()], engine_of(device, kernel))
     nll, state = learner.model.nll(learner.batches[3], learner.carried)
     loss = (nll * torch.linspace(-1, 1, nll.numel(), device=device, dtype=nll.dtype).view_as(nll)).sum()
     found = torch.autograd.grad(loss, list(learner.model.parameters.values()))
@@ -73,11 +74,11 @@ def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> Non
         for place, k1 in enumerate((3, 5, 9))
     ]
     corpora = [text(), text(seed=1), text()]
-    fleet = Learner(runs, corpora, CUDA, "stacked")
+    fleet = Learner(runs, corpora, engine_of(CUDA, "stacked"))
     for _ in range(30):
         fleet.step()
     for m, (run, corpus) in enumerate(zip(runs, corpora, strict=True)):
-        alone = Learner([run], [corpus], CPU, "reference")
+        alone = Learner([run], [corpus], engine_of(CPU, "reference"))
         for _ in range(30):
             alone.step()
         for name, value in alone.model.values(0).items():
@@ -94,7 +95,7 @@ def test_a_step_that_branches_gives_the_bits_of_one_that_does_not(
     fleet = [experiment(seed=m, **wide) for m in range(runs)]
 
     def trained() -> list[dict[str, torch.Tensor]]:
-        learner = Learner(fleet, [text()] * runs, CUDA, "persistent")
+        learner = Learner(fleet, [text()] * runs, engine_of(CUDA, "persistent"))
         for _ in range(20):
             learner.step()
         return [learner.model.values(m) for m in range(runs)]
@@ -115,8 +116,8 @@ def test_a_batch_gathered_in_one_launch_is_the_batch(k1: int) -> None:
     starts_nMB, resets_nMB = batches.stretch(0, count)
     for n in range(count):
         number = torch.tensor(n, device=CUDA)
-        expected = batches.gather(number, starts_nMB[n], resets_nMB[n])
-        found = batches.gather_at(number, starts_nMB, resets_nMB, torch.tensor([n], device=CUDA))
+        expected = batches.gather(number, starts_nMB[n].to(CUDA), resets_nMB[n].to(CUDA))
+        found = gather_at(batches, number, *sent(batches, 0, count), torch.tensor([n], device=CUDA))
         for one, other in zip(found, expected, strict=True):
             assert (one is None) == (other is None)
             assert one is None or torch.equal(one.long(), other.long())
@@ -129,13 +130,13 @@ def test_a_recording_bears_the_garbage_of_those_before() -> None:
     try:
         for _ in range(5):
             gc.disable()
-            garbage = Learner(runs, [text()], CUDA, "persistent")
+            garbage = Learner(runs, [text()], engine_of(CUDA, "persistent"))
             garbage.step()
             garbage.itself = garbage  # type: ignore[attr-defined]
             del garbage
             gc.enable()
             gc.set_threshold(1)
-            learner = Learner(runs, [text()], CUDA, "persistent")
+            learner = Learner(runs, [text()], engine_of(CUDA, "persistent"))
             learner.step()
             gc.set_threshold(*thresholds)
         assert np.isfinite(learner.look().loss(0))
@@ -144,7 +145,7 @@ def test_a_recording_bears_the_garbage_of_those_before() -> None:
 
 
 def test_a_learner_is_let_go_with_its_last_name() -> None:
-    learner = Learner([experiment()], [text()], CUDA, "stacked")
+    learner = Learner([experiment()], [text()], engine_of(CUDA, "stacked"))
     learner.step()
     held = weakref.ref(learner)
     gc.disable()
@@ -190,7 +191,7 @@ def test_sampling_and_perplexity_on_cuda_equal_the_cpu(tmp_path: Path) -> None:
 )
 def test_one_runs_nan_on_cuda_stays_its_own(kernel: str, precision: str) -> None:
     runs = [experiment(hidden=128, rows=64, precision=precision, seed=seed) for seed in range(3)]
-    hurt, whole = (Learner(runs, [text()] * 3, CUDA, kernel) for _ in range(2))
+    hurt, whole = (Learner(runs, [text()] * 3, engine_of(CUDA, kernel)) for _ in range(2))
     for count in range(20):
         if count == 7:
             with torch.no_grad():
@@ -214,7 +215,9 @@ def test_bfloat16_learns_what_float32_learns(scheme: int) -> None:
     for precision in ("float32", "tf32", "bfloat16"):
         shape = {"hidden": 128, "rows": 64, "learning_rate": 0.003, "batches": 300}
         run = experiment(precision=precision, scheme=replace(SCHEMES[scheme], k1=9, k2=9), **shape)
-        learner = Learner([run] * 2, [text(30000)] * 2, CUDA, "persistent" if precision == "bfloat16" else "fused")
+        learner = Learner(
+            [run] * 2, [text(30000)] * 2, engine_of(CUDA, "persistent" if precision == "bfloat16" else "fused")
+        )
         for _ in range(250):
             learner.step()
         learner.take_losses([0, 1])
@@ -231,13 +234,13 @@ def test_a_fleet_is_evaluated_on_cuda_as_the_runs_alone_on_the_cpu() -> None:
 
     runs = [experiment(hidden=128, rows=64, precision="float32", layers=2, seed=seed) for seed in range(3)]
     ids = [torch.from_numpy(text(700 + 50 * m, seed=m).ids.astype("int64")) for m in range(3)]
-    fused = Learner(runs, [text()] * 3, CUDA, "fused").model
-    quick = Learner([replace(r, precision="bfloat16") for r in runs], [text()] * 3, CUDA, "persistent").model
+    fused = Learner(runs, [text()] * 3, engine_of(CUDA, "fused")).model
+    quick = Learner([replace(r, precision="bfloat16") for r in runs], [text()] * 3, engine_of(CUDA, "persistent")).model
     for procedure in ("windowed", "progressive"):
         found = token_nll(fused, [i.to(CUDA) for i in ids], 9, procedure)
         rough = token_nll(quick, [i.to(CUDA) for i in ids], 9, procedure)
         for m in range(3):
-            alone = Learner([runs[m]], [text()], CPU, "stacked").model
+            alone = Learner([runs[m]], [text()], engine_of(CPU, "stacked")).model
             (truth,) = token_nll(alone, [ids[m]], 9, procedure)
             torch.testing.assert_close(found[m], truth, rtol=1e-4, atol=1e-5)
             assert float((rough[m] - truth).abs().mean()) < 0.01

@@ -16,7 +16,7 @@ from torch import Tensor
 from unroll.base import randomness
 from unroll.engines.cuda import dropout_masks, hopper_head
 from unroll.engines.cuda import head as cuda_head
-from unroll.engines.torch import head
+from unroll.model.head import LEAK
 
 CUDA = torch.device("cuda")
 BOUND = {"bfloat16": 6 * 2.0**-9, "float32": 1e-5}
@@ -96,7 +96,7 @@ def truth(values: dict[str, Tensor], ids: Tensor, own: dropout_masks.Dropout) ->
     h, x_W, x_b, out_W, out_b = values.values()
     if own.any:
         h = h * mask(own, "dropout.dense", h)
-    x = torch.nn.functional.leaky_relu(torch.bmm(h, x_W) + x_b.unsqueeze(1), head.LEAK)
+    x = torch.nn.functional.leaky_relu(torch.bmm(h, x_W) + x_b.unsqueeze(1), LEAK)
     if own.any:
         x = x * mask(own, "dropout.out", x)
     logits = torch.bmm(x, out_W) + out_b.unsqueeze(1)
@@ -123,7 +123,7 @@ def check(shape: Shape, precision: str, drops: bool) -> None:
     expected = outcome(truth(exact, ids, own), exact, d)
     got = leaves(values, torch.float32)
     poison()
-    found = outcome(cuda_head.nll(*got.values(), ids, own, precision, head.LEAK), got, d)
+    found = outcome(cuda_head.nll(*got.values(), ids, own, precision, LEAK), got, d)
     for name, value in found.items():
         error = float((value.double() - expected[name]).norm() / expected[name].norm().clamp(min=1e-9))
         assert error <= BOUND[precision], f"{name}: {error:.1e}"
@@ -157,7 +157,7 @@ def test_the_head_gives_the_same_bits_again_and_in_a_recording(shape: Shape) -> 
     ids, d, own, got = targets(shape), upstream(shape), dropout(shape, True), leaves(given(shape), torch.float32)
 
     def once() -> dict[str, Tensor]:
-        return outcome(cuda_head.nll(*got.values(), ids, own, "bfloat16", head.LEAK), got, d)
+        return outcome(cuda_head.nll(*got.values(), ids, own, "bfloat16", LEAK), got, d)
 
     first, second = once(), once()
     graph = torch.cuda.CUDAGraph()
@@ -165,7 +165,7 @@ def test_the_head_gives_the_same_bits_again_and_in_a_recording(shape: Shape) -> 
         recorded = once()
     graph.replay()
     with torch.no_grad():
-        unread = cuda_head.nll(*got.values(), ids, own, "bfloat16", head.LEAK)
+        unread = cuda_head.nll(*got.values(), ids, own, "bfloat16", LEAK)
     assert torch.equal(unread, first["nll"])
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
@@ -177,7 +177,7 @@ def test_a_symbol_that_cannot_be_predicted_gets_no_gradient() -> None:
     values, ids, own = given(shape), targets(shape) % (shape.V - 1), dropout(shape, False)
     values["out_b"][:, -1] = -torch.inf
     got = leaves(values, torch.float32)
-    found = outcome(cuda_head.nll(*got.values(), ids, own, "bfloat16", head.LEAK), got, upstream(shape))
+    found = outcome(cuda_head.nll(*got.values(), ids, own, "bfloat16", LEAK), got, upstream(shape))
     assert all(bool(value.isfinite().all()) for value in found.values())
     assert not found["d out_W"][..., -1].any()
     assert not found["d out_b"][..., -1].any()
@@ -187,6 +187,6 @@ def test_h_may_be_a_part_of_a_longer_tensor() -> None:
     shape = HOPPER[0]
     values, ids, own = leaves(given(shape), torch.float32), targets(shape), dropout(shape, False)
     longer = torch.cat((values["h"][:, :64], values["h"]), 1).bfloat16()
-    whole, part = (cuda_head.nll(h, *list(values.values())[1:], ids, own, "bfloat16", head.LEAK)
+    whole, part = (cuda_head.nll(h, *list(values.values())[1:], ids, own, "bfloat16", LEAK)
                    for h in (values["h"].bfloat16(), longer[:, 64:]))  # fmt: skip
     assert torch.equal(whole, part)

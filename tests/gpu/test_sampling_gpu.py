@@ -11,12 +11,13 @@ import torch
 from helpers import every_cell, random_model, tiny, unlike_streams
 
 from unroll.base.errors import RunError
-from unroll.engines import steppers
+from unroll.engines.choice import engine_of
 from unroll.engines.cuda.steppers import device_steps
 from unroll.engines.torch import one_by_one
+from unroll.experiment.decoding import Decoding
+from unroll.model import steppers
 from unroll.model.model import Model
 from unroll.sampling.beams import beam_search
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.host_loop import Stream, generate
 from unroll.sampling.pick_token import Uniforms, choose
 
@@ -50,7 +51,9 @@ def models(
     shape = {"cell": cell, "peepholes": peepholes, "layers": layers, "hidden": hidden, "dense": dense, "k2": K2}
     small = random_model([tiny(precision="float32", **shape)], [symbols], scale=scale)
     values = [small.values(0)]
-    on_gpu = Model.stacked([replace(small.experiments[0], device="cuda")], [symbols], values, CUDA, "stacked")
+    on_gpu = Model.stacked(
+        [replace(small.experiments[0], device="cuda")], [symbols], values, engine_of(CUDA, "stacked")
+    )
     return on_gpu, Model.stacked(
         [tiny(precision="float64", **shape)], [symbols], values, torch.device("cpu"), "stacked"
     )
@@ -84,8 +87,8 @@ def test_steps_give_the_samplers_probabilities(procedure: str, layers: int, cell
     on_gpu, truth_model = models(cell, peepholes, layers)
     for rows in (1, 3, 11, 21):
         fast, truth = (
-            steppers.prepare(on_gpu, K2, procedure, rows),
-            steppers.prepare(truth_model, K2, procedure, rows),
+            on_gpu.engine.rows(on_gpu, K2, procedure, rows),
+            truth_model.engine.rows(truth_model, K2, procedure, rows),
         )
         assert type(fast) is (device_steps.Again if procedure == "windowed-naive" else device_steps.Steps)
         fast.begin(rows)
@@ -99,7 +102,7 @@ def test_steps_give_the_samplers_probabilities(procedure: str, layers: int, cell
 @pytest.mark.parametrize("procedure", [*PROCEDURES, "windowed-naive"])
 @pytest.mark.parametrize("taken", [[2, 0], [0, 0, 0, 1], [2, 1, 0]], ids=str)
 def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: list[int]) -> None:
-    both = [steppers.prepare(model, K2, procedure, 4) for model in models(layers=2)]
+    both = [model.engine.rows(model, K2, procedure, 4) for model in models(layers=2)]
     generator = np.random.default_rng(1)
 
     def read(rows: int, times: int) -> None:
@@ -218,7 +221,7 @@ def test_rolling_windows_are_windows_read_again_by_the_same_products_to_the_last
     cell: str, peepholes: str, layers: int
 ) -> None:
     model, _ = models(cell, peepholes, layers)
-    rolling = steppers.prepare(model, K2, "windowed", 3)
+    rolling = model.engine.rows(model, K2, "windowed", 3)
     again = device_steps.Again(device_steps.Machine(model, 1, rolling=False, in_halves=True), K2)
     for stepper in (rolling, again):
         stepper.begin(3)
@@ -245,7 +248,7 @@ def test_windows_of_weights_that_are_too_large_for_the_matrix_units_are_multipli
     streams = mixed_streams(30)
     together = texts(on_gpu, streams, "windowed")
     assert [texts(on_gpu, [stream], "windowed")[0] for stream in streams] == together
-    fast, truth = (steppers.prepare(model, K2, "windowed", 5) for model in (on_gpu, truth_model))
+    fast, truth = (model.engine.rows(model, K2, "windowed", 5) for model in (on_gpu, truth_model))
     for stepper in (fast, truth):
         stepper.begin(5)
     for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, 5)):
@@ -262,7 +265,7 @@ def test_tokens_are_those_that_choosing_chooses_from_the_same_logits_and_random_
     model, _ = models(symbols=symbols)
     streams = [replace(stream, length=40) for stream in mixed_streams(count, symbols)]
     drawn = texts(model, streams, "progressive")
-    stepper = steppers.prepare(model, K2, "progressive", count)
+    stepper = model.engine.rows(model, K2, "progressive", count)
     # All prompts end at the same step, so that all rows read on together.
     longest = max(len(stream.prompt) for stream in streams)
     stepper.begin(count)
@@ -320,7 +323,7 @@ def test_weights_that_are_not_numbers_are_told_of(bad: float) -> None:
 
 def test_the_model_may_change_afterwards_without_changing_what_was_prepared() -> None:
     model, _ = models()
-    stepper = steppers.prepare(model, K2, "progressive", 1)
+    stepper = model.engine.rows(model, K2, "progressive", 1)
     found = []
     for _ in range(2):
         stepper.begin(1)
@@ -334,7 +337,9 @@ def test_the_model_may_change_afterwards_without_changing_what_was_prepared() ->
 def test_what_the_gpu_has_no_steps_for_is_sampled_a_row_at_a_time() -> None:
     on_gpu, double = models()
     values = [double.values(0)]
-    double_on_gpu = Model.stacked([replace(double.experiments[0], device="cuda")], [V], values, CUDA, "stacked")
-    assert steppers.drawer(double_on_gpu, K2, "windowed") is None
-    assert isinstance(steppers.prepare(double_on_gpu, K2, "windowed", 1), one_by_one.Rows)
-    assert steppers.drawer(on_gpu, K2, "windowed") is not None
+    double_on_gpu = Model.stacked(
+        [replace(double.experiments[0], device="cuda")], [V], values, engine_of(CUDA, "stacked")
+    )
+    assert double_on_gpu.engine.draws(double_on_gpu, K2, "windowed") is None
+    assert isinstance(double_on_gpu.engine.rows(double_on_gpu, K2, "windowed", 1), one_by_one.Rows)
+    assert on_gpu.engine.draws(on_gpu, K2, "windowed") is not None

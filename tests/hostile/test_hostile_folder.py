@@ -9,9 +9,9 @@ from typing import Any
 
 import killing
 import pytest
+from bomb import Bomb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_durable import Bomb
 
 import unroll
 from unroll.base.errors import ConfigurationError, InputError, RunError

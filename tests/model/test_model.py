@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unroll import Experiment
+from unroll.engines.choice import engine_of
 from unroll.model import cells
 from unroll.model.initial_values import initial_parameters
 from unroll.model.model import Model
@@ -96,9 +97,9 @@ def test_every_seed_starts_from_other_values() -> None:
 
 def test_a_fleet_starts_each_run_from_its_own_values_and_pads_with_0() -> None:
     runs, sizes = [tiny(seed=s) for s in range(3)], [11, 16, 13]
-    together = Model.initial(runs, sizes, CPU, "stacked")
+    together = Model.initial(runs, sizes, engine_of(CPU, "stacked"))
     for m, (run, size) in enumerate(zip(runs, sizes, strict=True)):
-        alone = Model.initial([run], [size], CPU, "stacked")
+        alone = Model.initial([run], [size], engine_of(CPU, "stacked"))
         check_identical(together.values(m), alone.values(0))
         assert {k: v.tolist() for k, v in alone.values(0).items()} == {
             k: v.tolist() for k, v in initial(run, size).items()
@@ -114,20 +115,22 @@ def test_adding_a_layer_leaves_the_others_as_they_were(cell: str, peepholes: str
 
 
 def test_float32_values_are_the_float64_ones_rounded() -> None:
-    double, single = (Model.initial([tiny(precision=p)], [V], CPU, "stacked").values(0) for p in ("float64", "float32"))
+    double, single = (
+        Model.initial([tiny(precision=p)], [V], engine_of(CPU, "stacked")).values(0) for p in ("float64", "float32")
+    )
     check_identical(single, {name: value.float() for name, value in double.items()})
 
 
 def masks(model: Model, batch: int, purpose: str = "dropout.dense", shape: tuple[int, int] = (6, 7)) -> torch.Tensor:
     ones = torch.ones(len(model.experiments), *shape, dtype=model.dtype)
-    return model._dropout(ones, purpose, torch.tensor(batch))
+    return model._dropout(torch.tensor(batch)).kept(ones, purpose)
 
 
 def test_a_runs_dropout_is_the_same_alone_and_in_a_fleet() -> None:
     runs = [tiny(seed=s, dropout=d) for s, d in ((1, 0.25), (2, 0.0), (3, 0.6))]
-    together = Model.initial(runs, [V] * 3, CPU, "stacked")
+    together = Model.initial(runs, [V] * 3, engine_of(CPU, "stacked"))
     for m, run in enumerate(runs):
-        alone = Model.initial([run], [V], CPU, "stacked")
+        alone = Model.initial([run], [V], engine_of(CPU, "stacked"))
         for batch in (0, 1, 500):
             assert torch.equal(masks(together, batch)[m], masks(alone, batch)[0])
     assert (masks(together, 4)[1] == 1).all(), "a run without dropout drops nothing"
@@ -135,7 +138,7 @@ def test_a_runs_dropout_is_the_same_alone_and_in_a_fleet() -> None:
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.75])
 def test_dropout_drops_its_share_and_scales_the_rest_to_keep_the_mean(rate: float) -> None:
-    mask = masks(Model.initial([tiny(dropout=rate)], [V], CPU, "stacked"), 3, shape=(200, 200))
+    mask = masks(Model.initial([tiny(dropout=rate)], [V], engine_of(CPU, "stacked")), 3, shape=(200, 200))
     n = mask.numel()
     dropped = float((mask == 0).double().mean())
     assert abs(dropped - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
@@ -143,7 +146,7 @@ def test_dropout_drops_its_share_and_scales_the_rest_to_keep_the_mean(rate: floa
 
 
 def test_dropout_masks_differ_between_batches_layers_and_seeds() -> None:
-    model, other = (Model.initial([tiny(dropout=0.5, seed=s)], [V], CPU, "stacked") for s in (0, 1))
+    model, other = (Model.initial([tiny(dropout=0.5, seed=s)], [V], engine_of(CPU, "stacked")) for s in (0, 1))
     seen = [masks(model, 0), masks(model, 1), masks(model, 0, "dropout.out"), masks(other, 0)]
     assert not any(torch.equal(seen[a], seen[b]) for a in range(4) for b in range(a))
     assert torch.equal(masks(model, 0), seen[0])

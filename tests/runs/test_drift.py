@@ -16,7 +16,7 @@ from unroll import Corpus, Run, load, perplexity, perplexity_since_reset, train
 from unroll.base import randomness
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.synthetic import Copy, Markov
-from unroll.model import conditioning
+from unroll.engines.cpu import engine
 from unroll.runs.drift import edges, reach
 
 K2 = 5
@@ -48,9 +48,9 @@ def stretch_starts(length: int, tokens: int, starts: int, seed: int) -> list[int
     return [K2 - 1 + int((part + u) * possible / starts) for part, u in enumerate(drawn)]
 
 
-@pytest.mark.parametrize("room", [conditioning.ROOM, 1], ids=["at once", "step by step"])
+@pytest.mark.parametrize("room", [engine.CHUNK_BYTES, 1], ids=["at once", "step by step"])
 def test_drift_equals_a_plain_loop(run: Run, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditioning, "ROOM", room)
+    monkeypatch.setattr(engine, "CHUNK_BYTES", room)
     drift = perplexity_since_reset(run, tokens=30, starts=4, seed=3)
     starts = stretch_starts(90, 30, 4, 3)
     rows = np.array([plain_loop(run, start, 30) for start in starts])

@@ -13,7 +13,7 @@ from helpers import check_close, every_cell, random_ids, random_model, random_te
 from unroll import Corpus, Run, load, perplexity, sample, score, train
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, CorpusError, RunError, SymbolError
-from unroll.model import conditioning
+from unroll.engines.cpu import engine
 from unroll.model.model import Model
 from unroll.runs.loaded import text_ids
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
@@ -71,8 +71,8 @@ def test_runs_scored_together_score_as_alone(
     for m, V in enumerate(vocabularies):
         own = tuple(tuple(s[m : m + 1] for s in state) for state in first) if first else None
         expected += token_nll(random_model(runs[m : m + 1], [V], "stacked"), texts[m : m + 1], K2, procedure, own)
-    for room in (conditioning.ROOM, 1):  # and in the smallest of chunks
-        monkeypatch.setattr(conditioning, "ROOM", room)
+    for room in (engine.CHUNK_BYTES, 1):  # and in the smallest of chunks
+        monkeypatch.setattr(engine, "CHUNK_BYTES", room)
         together = token_nll(model, texts, K2, procedure, first)
         assert [nll.shape for nll in together] == [(n - K2, rows or 1) for n in lengths]
         for got, alone in zip(together, expected, strict=True):

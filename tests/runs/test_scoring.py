@@ -15,6 +15,7 @@ from helpers import random_ids, tiny, tiny_corpus
 from unroll import Corpus, Run, perplexity, sample, score, surprisals, train
 from unroll.base.errors import ConfigurationError, RunError, SymbolError
 from unroll.corpus.tokens import Vocabulary
+from unroll.engines.cpu import engine
 from unroll.model import conditioning
 from unroll.runs.scoring import legible, predicted_bytes, stretches
 
@@ -170,7 +171,7 @@ def test_a_long_text_passes_in_stretches_that_do_not_change_it(
 ) -> None:
     ids = random_ids(1500).numpy()
     whole = np.concatenate([s.nats_n for s in stretches(run, ids, procedure)])
-    monkeypatch.setattr(conditioning, "ROOM", 40 * 16 * 8)
+    monkeypatch.setattr(engine, "CHUNK_BYTES", 40 * 16 * 8)
     small = list(stretches(run, ids, procedure, 2))
     assert max(len(s.nats_n) for s in small) <= 64
     assert [s.start for s in small] == np.cumsum([1, *(len(s.nats_n) for s in small)])[:-1].tolist()

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_generation import K2, V, mixed_streams, one_model
+from test_host_loop import K2, V, mixed_streams, one_model
 
 from unroll.base import randomness
 from unroll.base.errors import RunError
-from unroll.engines import steppers
+from unroll.experiment.decoding import Decoding
+from unroll.model import steppers
 from unroll.model.conditioning import PROCEDURES
 from unroll.sampling import device_loop
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.device_loop import draw_ahead
 from unroll.sampling.host_loop import Stream, generate
 from unroll.sampling.pick_token import choose
@@ -41,7 +41,7 @@ class HostDrawer:
     """Rows that draw by themselves, as a GPU's do."""
 
     def __init__(self, procedure: str, most_steps: int = 1000) -> None:
-        self._stepper = steppers.prepare(MODEL, K2, procedure, 100)
+        self._stepper = MODEL.engine.rows(MODEL, K2, procedure, 100)
         self.now, self.most_steps, self.calls = 0, most_steps, list[tuple[int, int]]()
 
     def begin(self, rows: int) -> None:

@@ -10,10 +10,10 @@ import torch
 from helpers import CELL_VARIANTS, every_cell, random_model, tiny, unlike_streams
 
 from unroll.base.errors import RunError
-from unroll.engines import steppers
+from unroll.experiment.decoding import Decoding
+from unroll.model import steppers
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.model import Model
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.host_loop import Stream, generate
 
 K2, V = 6, 11

@@ -20,6 +20,7 @@ from paths import ROOT
 
 from unroll.corpus.synthetic import Copy
 from unroll.engines import devices
+from unroll.engines.choice import engine_of
 from unroll.model.model import Model
 from unroll.runs.perplexities import token_nll
 from unroll.studies.paper import page as pages
@@ -175,7 +176,7 @@ def test_a_zero_start_is_multi_loss_whose_first_state_stays_0() -> None:
     job = Job("text", "zero start", 0, k2, 5)
     assert (job.scheme.k1, job.scheme.number, job.scheme.sample) == (k1, None, "windowed")
     zero, learned = (
-        Learner([devices.resolve(tiny(**fields, k1=k1, k2=k2))], [corpus], CPU, "reference")
+        Learner([devices.resolve(tiny(**fields, k1=k1, k2=k2))], [corpus], engine_of(CPU, "reference"))
         for fields in ({"loss": "equal", "state": "carried", "reset": 1.0}, {"loss": "equal", "state": "learned"})
     )
     for _ in range(4):

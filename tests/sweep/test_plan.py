@@ -282,6 +282,7 @@ def test_runs_that_cannot_be_trained_are_refused_with_the_reason_and_the_others_
 MEASURED = """
 import sys, numpy, torch, unroll
 from pathlib import Path
+from unroll.engines.choice import engine_of
 from unroll.training.learner import Learner
 
 def kilobytes(what):
@@ -291,10 +292,10 @@ torch.set_num_threads(1)
 ids = numpy.random.default_rng(0).integers(80, size=9000)
 text = unroll.Corpus.from_text("".join(chr(33 + i) for i in ids))
 cpu = torch.device("cpu")
-Learner(unroll.grid(hidden=8, dense=8, rows=4, k2=5), [text], cpu, "stacked").step()
+Learner(unroll.grid(hidden=8, dense=8, rows=4, k2=5), [text], engine_of(cpu, "stacked")).step()
 Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins again from here
 before = kilobytes("VmRSS")
-learner = Learner(unroll.grid(seed=[1, 2], rows=32, **eval(sys.argv[1])), [text] * 2, cpu, "stacked")
+learner = Learner(unroll.grid(seed=[1, 2], rows=32, **eval(sys.argv[1])), [text] * 2, engine_of(cpu, "stacked"))
 learner.step(), learner.step()
 print(1024 * (kilobytes("VmHWM") - before))
 """

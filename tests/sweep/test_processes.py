@@ -25,6 +25,7 @@ from unroll.runs.folder import RunFolder
 from unroll.sweep.launchers import Begun, Failed, Job, RunEnded, local, processes
 
 LONG = 100_000  # batches: it is stopped before
+HERE = [str(TESTS / "sweep"), str(TESTS)]  # where its scripts find this file, and what it imports
 
 
 def job(folder: Path, batches: int, number: int = 0) -> Job:
@@ -98,7 +99,7 @@ if __name__ == "__main__":
 def test_a_parent_that_is_killed_takes_its_processes_along(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(MAIN)
-    command = [sys.executable, str(script), str(tmp_path), str(TESTS)]
+    command = [sys.executable, str(script), str(tmp_path), *HERE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "begun\n"
@@ -242,7 +243,7 @@ except Interrupted as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["begins", "trains"])
 def test_control_c_in_a_terminal_ends_all_processes_without_a_word_and_saves(when: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PRESSED, str(tmp_path), when, str(TESTS)]
+    command = [sys.executable, "-c", PRESSED, str(tmp_path), when, *HERE]
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, timeout=120)
     assert (done.returncode, done.stderr) == (130, "")
     if when == "trains":

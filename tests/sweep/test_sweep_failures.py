@@ -19,6 +19,7 @@ from sweeping import drive, small
 
 from unroll.base import limits
 from unroll.base.errors import RunError, SaveError
+from unroll.engines.judging import JudgedUpdate
 from unroll.runs.folder import RunFolder
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Begun, Noted, RunEnded
@@ -136,13 +137,19 @@ def test_a_run_that_diverges_is_a_result_and_changes_nothing_for_the_others(
 ) -> None:
     asked = small(seed=range(3))
     drive(tmp_path / "healthy", asked)
-    judge = Learner._judge
+    begin, alive = Learner.__init__, JudgedUpdate._alive
+    seeds: dict[Any, list[int]] = {}
 
-    def spoiled(learner: Learner, loss_M: torch.Tensor, *rest: Any) -> Any:
-        bad_M = torch.tensor([e.seed == 1 for e in learner.experiments])
-        return judge(learner, torch.where(bad_M & (learner._number == 5), torch.nan, loss_M), *rest)
+    def noted(learner: Learner, experiments: Any, *rest: Any) -> None:
+        begin(learner, experiments, *rest)
+        seeds[learner.update] = [experiment.seed for experiment in experiments]
 
-    monkeypatch.setattr(Learner, "_judge", spoiled)
+    def spoiled(update: JudgedUpdate, loss_M: torch.Tensor, *rest: Any) -> Any:
+        bad_M = torch.tensor([seed == 1 for seed in seeds[update]])
+        return alive(update, torch.where(bad_M & (update.fleet.number == 5), torch.nan, loss_M), *rest)
+
+    monkeypatch.setattr(Learner, "__init__", noted)
+    monkeypatch.setattr(JudgedUpdate, "_alive", spoiled)
     reports = drive(tmp_path / "sick", asked)
     monkeypatch.undo()
     ended = [report.status for report in reports if isinstance(report, RunEnded)]
@@ -329,11 +336,12 @@ import sweeping, torch
 from unroll import Corpus
 from unroll.training import memory
 from unroll.sweep.launchers import Noted
+from unroll.engines.choice import engine_of
 from unroll.training.learner import Learner
 from unroll.corpus.open_corpora import Library
-from unroll.sweep import describe, sweep
+from unroll.sweep.sweep import describe, sweep
 from unroll.sweep.folder import SweepFolder
-from unroll.training import train_fleet
+from unroll.training.loop import train_fleet
 
 folder, kernel, room = sys.argv[1:]
 corpus = Corpus.from_text("abcdefgh " * 2000)
@@ -348,7 +356,7 @@ def in_use(line):
 list(train_fleet(asked[:1], [corpus], [f"{folder}/first{room}"]))  # what is loaded once
 before = in_use("VmSize:")
 if room == "0":  # how much eight side by side take: in a process of its own, which then leaves nothing behind
-    learner = Learner(asked, [corpus] * 8, torch.device("cpu"), kernel)
+    learner = Learner(asked, [corpus] * 8, engine_of(torch.device("cpu"), kernel))
     learner.prepare()
     learner.step()
     sys.exit(print(in_use("VmPeak:") - before))

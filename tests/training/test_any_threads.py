@@ -7,6 +7,7 @@ import torch
 from helpers import CPU, every_kernel, every_plugin, relative_error, tiny, tiny_corpus, torch_threads
 
 from unroll import Experiment
+from unroll.engines.choice import engine_of
 from unroll.runs.perplexities import token_nll
 from unroll.training.learner import Learner
 
@@ -17,7 +18,7 @@ def learned(run: Experiment, kernel: str, threads: int) -> dict[str, torch.Tenso
     """Two runs side by side after a few batches: all that a step changes, and what they predict."""
     corpora = [tiny_corpus(), tiny_corpus()]
     with torch_threads(threads):
-        learner = Learner([run, run], corpora, CPU, kernel)
+        learner = Learner([run, run], corpora, engine_of(CPU, kernel))
         for _ in range(STEPS):
             learner.step()
         texts = [torch.from_numpy(corpus.ids[:60].astype("int64")) for corpus in corpora]

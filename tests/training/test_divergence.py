@@ -50,10 +50,10 @@ def sicken(monkeypatch: pytest.MonkeyPatch) -> Any:
                     return spoil(nll_MBK, value), state
 
                 learner.model.nll = spoiled  # type: ignore[method-assign]
-                learner._taped = None  # a step that is recorded for once
+                learner._replay = learner.engine.replay()  # a step that is recorded for once
             step(learner)
             if learner.count == BAD:
-                learner._taped = None
+                learner._replay = learner.engine.replay()
             learner.model.nll = nll  # type: ignore[method-assign]
 
         monkeypatch.setattr(Learner, "step", stepped)

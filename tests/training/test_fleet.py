@@ -13,6 +13,7 @@ from helpers import CPU, check_all_close, every_cell, tiny, tiny_corpus
 
 from unroll import Corpus, Experiment, Scheme, load, train, train_fleet
 from unroll.base.errors import ConfigurationError
+from unroll.engines.choice import engine_of
 from unroll.training import fleet
 from unroll.training.learner import Learner
 
@@ -35,7 +36,7 @@ def unlike(cell: str, peepholes: str, **more: Any) -> tuple[list[Experiment], li
 
 
 def trained(runs: Sequence[Experiment], corpora: Sequence[Corpus], steps: int = BATCHES) -> Learner:
-    learner = Learner(runs, corpora, CPU, "stacked")
+    learner = Learner(runs, corpora, engine_of(CPU, "stacked"))
     for _ in range(steps):
         learner.step()
     return learner

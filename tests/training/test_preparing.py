@@ -12,6 +12,7 @@ from helpers import CPU, tiny, tiny_corpus
 
 from unroll import train_fleet
 from unroll.corpus.batches import Batch
+from unroll.engines.choice import engine_of
 from unroll.engines.cuda.replay import uncollected
 from unroll.training.events import Evaluated
 from unroll.training.learner import Learner
@@ -24,12 +25,12 @@ def test_preparing_records_the_one_step_there_is_and_changes_nothing(changes: di
     class Counting(Learner):
         taken = 0
 
-        def _advance(self, batch: Batch) -> None:
+        def advance(self, batch: Batch) -> None:
             self.taken += 1
-            super()._advance(batch)
+            super().advance(batch)
 
     asked = [tiny(seed=seed, **changes) for seed in (0, 1)]
-    prepared, plain = (Counting(asked, [tiny_corpus()] * 2, CPU, "compiled") for _ in range(2))
+    prepared, plain = (Counting(asked, [tiny_corpus()] * 2, engine_of(CPU, "compiled")) for _ in range(2))
     prepared.prepare()
     assert (prepared.taken, plain.taken) == (1, 0)
     for _ in range(3):

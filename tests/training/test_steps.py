@@ -18,6 +18,7 @@ import transcription
 from unroll import SCHEMES, Corpus, Experiment, Scheme
 from unroll.base import plugins
 from unroll.engines import kernels
+from unroll.engines.choice import engine_of
 from unroll.training.learner import Learner
 
 TOLERANCE = 1e-9  # relative to the largest element of the tensor compared, in float64
@@ -59,7 +60,7 @@ def corpus(seed: int, symbols: int) -> Corpus:
 
 def learner_near_an_epochs_end(experiments: list[Experiment], corpora: list[Corpus], kernel: str) -> Learner:
     """A learner whose values are random throughout, one batch before the first run's epoch ends."""
-    learner = Learner(experiments, corpora, CPU, kernel)
+    learner = Learner(experiments, corpora, engine_of(CPU, kernel))
     for m, experiment in enumerate(experiments):
         generator = np.random.default_rng(100 + experiment.seed)
         held = learner.snapshot(m)
@@ -154,7 +155,7 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
         learner.step()
         for m, truth in enumerate(truths):
             expected, scheme = truth[step], learner.experiments[m].scheme
-            where = f"{learner.model.kernel_name}, run {m}, step {step}"
+            where = f"{learner.model.engine.kernel}, run {m}, step {step}"
             (loss,) = learner.take_losses([m])
             assert loss is not None
             check_close(
@@ -177,18 +178,15 @@ def check_learner(learner: Learner, truths: list[list[transcription.Step]], tole
 
 def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
     """What reaches the optimiser, by parameter; and let its count start at 1, as it does in the transcription."""
-    first, inner, seen = learner.count, learner._update, {}
+    first, seen = learner.count, {}
+    change, begin = learner.update.change, learner.update.begin
 
-    def update(gradients, alive_M):
+    def watched(gradients, alive_M):
         seen.update({name: gradient.clone() for name, gradient in gradients.items()})
-        learner.count -= first
-        inner(gradients, alive_M)
-        learner.count += first
+        change(gradients, alive_M)
 
-    learner._update = update
-    if learner._compiled:
-        begin = learner._compiled.begin
-        learner._compiled.begin = lambda count: begin(count - first)
+    learner.update.change = watched
+    learner.update.begin = lambda count: begin(count - first)
     return seen
 
 

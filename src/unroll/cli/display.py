@@ -150,7 +150,7 @@ class _Panel:
         """A line of what the model would write now, under the scheme's own procedure."""
         import numpy as np
 
-        from unroll.sampling.decoding import Decoding
+        from unroll.experiment.decoding import Decoding
         from unroll.sampling.host_loop import Stream, generate
 
         experiment = event.learner.experiments[0]

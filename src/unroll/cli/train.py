@@ -117,7 +117,7 @@ def _where(experiment: Experiment) -> str:
 
     run = devices.resolve(experiment)
     where = devices.describe(torch.device(run.device))
-    return f"{precisions.told(run.precision, run.device)} on {where}, kernel {run.kernel}"
+    return f"{precisions.described(run.precision, run.device)} on {where}, kernel {run.kernel}"
 
 
 def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
@@ -167,8 +167,9 @@ def _new(
         )
     scheme |= {name: value for name, value in (("k1", k1), ("k2", k2)) if value is not None}
     experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **given}, scheme)
+    from unroll.corpus.open_corpora import open_corpus
     from unroll.runs.folder import RunFolder
-    from unroll.training.preflight import checkpoints_bytes, open_corpus, refuse_full_disk
+    from unroll.training.preflight import checkpoints_bytes, refuse_full_disk
 
     if out is not None:
         RunFolder(out).refuse_occupied()

@@ -9,7 +9,6 @@ Shapes: M runs, T = k2 time steps, B rows, K scored positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -21,13 +20,9 @@ from torch import Tensor
 from unroll.base import randomness
 from unroll.base.errors import CorpusError
 from unroll.corpus.corpus import Corpus, Split
-from unroll.engines.cuda import compiler
 from unroll.experiment.experiment import Experiment
 
 AHEAD = 64  # batches whose places are worked out at once
-SOURCE = Path(compiler.__file__).with_name("batches.cu")
-THREADS = 256
-TOKENS = {1: "unsigned char", 2: "unsigned short", 4: "int", 8: "long long"}  # by the bytes of one; none is below 0
 
 
 class Batch(NamedTuple):
@@ -125,62 +120,41 @@ class Batches:
         self.k2, self.K, self.gap = scheme.k2, scheme.scored, max(e.scheme.gap for e in experiments)
         splits = [corpus.split(e.split_seed) for e, corpus in zip(experiments, corpora, strict=True)]
         self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
-        self._text, bases = _text(corpora, device)
-        self._places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
+        self.text, bases = _text(corpora, device)
+        self.places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
         self._ahead: tuple[range, Tensor, Tensor] | None = None
 
     def __getitem__(self, number: int) -> Batch:
-        return self.gather(torch.tensor(number, device=self._text.device), *self.at(number))
+        return self.gather(torch.tensor(number, device=self.text.device), *self.at(number))
 
     def at(self, number: int) -> tuple[Tensor, Tensor]:
         """Where the windows of a batch start [M, B], and which rows are reset before it."""
         if self._ahead is None or number not in self._ahead[0]:
-            self._ahead = range(number, number + AHEAD), *self.stretch(number, AHEAD)
+            starts_nMB, resets_nMB = (x.to(self.text.device) for x in self.stretch(number, AHEAD))
+            self._ahead = range(number, number + AHEAD), starts_nMB, resets_nMB
         numbers, starts_nMB, resets_nMB = self._ahead
         n = number - numbers.start
         return starts_nMB[n], resets_nMB[n]
 
     def stretch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """Where the windows of the next batches start, and which rows are reset before each."""
+        """Where the windows of the next batches start, and which rows are reset before each: on the host."""
         starts = np.stack([s.places(first, count) for s in self.schedules], axis=1)
         resets = np.stack([s.all_resets(first, count) for s in self.schedules], axis=1)
-        return self._sent(starts), self._sent(resets)
-
-    def _sent(self, values: NDArray[Any]) -> Tensor:
-        """On the device; a GPU goes on with what it was told before."""
-        tensor = torch.from_numpy(values)
-        if self._text.device.type == "cuda":
-            return tensor.pin_memory().to(self._text.device, non_blocking=True)
-        return tensor.to(self._text.device)
+        return torch.from_numpy(starts), torch.from_numpy(resets)
 
     def gather(self, number: Tensor, starts_MB: Tensor, reset_MB: Tensor) -> Batch:
         """The tokens behind those starts; on the device alone."""
-        window = self._tokens(starts_MB, 0, self.k2 + 1)
-        gap = self._tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None
+        window = self.tokens(starts_MB, 0, self.k2 + 1)
+        gap = self.tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None
         return Batch(number, window[:, :-1], window[:, -self.K :], gap, reset_MB)
 
-    def gather_at(self, number: Tensor, starts_nMB: Tensor, resets_nMB: Tensor, at: Tensor) -> Batch:
-        """The same of batch `at` of a stretch, on an NVIDIA GPU: one launch."""
-        (_, M, B), T, K, device = starts_nMB.shape, self.k2, self.K, self._text.device
-        inputs, targets = (torch.empty(M, n, B, dtype=torch.int32, device=device) for n in (T, K))
-        reset = torch.empty(M, B, dtype=torch.bool, device=device)
-        code = compiler.Module.load((SOURCE,), {"TOKEN": TOKENS[self._text.element_size()]})
-        code["gather"].launch(
-            (-(-(T + 1) * B // THREADS), M), THREADS, self._text, self._places, starts_nMB, resets_nMB, at,
-            inputs, targets, reset, B, T, K,
-        )  # fmt: skip
-        gap = None
-        if self.gap:
-            gap = self._tokens(starts_nMB.index_select(0, at)[0], self.k2, self.k2 + self.gap)
-        return Batch(number, inputs, targets, gap, reset)
-
-    def _tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
+    def tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
         """Tokens `first` to `last` − 1 behind each start, as [M, T, B]."""
-        train, offset, total, base = self._places.unbind(1)
+        train, offset, total, base = self.places.unbind(1)
         t = torch.arange(first, last, device=starts_MB.device).view(1, -1, 1)
         places = (starts_MB.unsqueeze(1) + t) % train.view(-1, 1, 1)
         places = (places + offset.view(-1, 1, 1)) % total.view(-1, 1, 1) + base.view(-1, 1, 1)
-        return self._text[places].long()
+        return self.text[places].long()
 
 
 def _place(split: Split, base: int) -> tuple[int, int, int, int]:

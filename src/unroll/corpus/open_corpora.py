@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unroll.base.errors import InputError
+from unroll.base.errors import ConfigurationError, InputError, RunError
 from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
-from unroll.training.preflight import open_corpus
 
 Key = tuple[object, ...]
+
+
+def open_corpus(experiment: Experiment) -> Corpus:
+    """The corpus that an experiment names, checked against its hash where it has one."""
+    if not experiment.corpus:
+        raise ConfigurationError("This experiment names no corpus: give one, as a path or a name.")
+    corpus = Corpus.named(experiment)
+    if experiment.sha256 and corpus.sha256 != experiment.sha256:
+        raise RunError(
+            f"{experiment.corpus} is not the corpus that this run was trained on: "
+            f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, the run had "
+            f"{experiment.sha256[:16]}…, {experiment.tokens:,} and {experiment.unique}. Bring that text back."
+        )
+    return corpus
 
 
 class Library:

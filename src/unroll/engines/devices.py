@@ -11,11 +11,11 @@ import torch
 
 from unroll.base.errors import ConfigurationError
 from unroll.engines import kernels, precisions
-from unroll.engines.cpu import builder
-from unroll.engines.kernels import Layer, Network
+from unroll.engines.cpu import buffer_pool, builder
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
+from unroll.model.network import Layer, Network
 
 THREADS_A_CORE = 8  # more than this cannot be meant, and thousands take longer to start than a run takes
 
@@ -26,7 +26,7 @@ def resolve(experiment: Experiment) -> Experiment:
         require_threads(experiment.threads)
     device = experiment.device
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = best()
     reason = precisions.why_not(experiment.precision, find(device))
     if reason:
         raise ConfigurationError(f"{reason[0].upper()}{reason[1:]}. Choose another --precision or --device.")
@@ -108,3 +108,46 @@ def wait(device: torch.device) -> None:
     """Let the device finish, so that a clock read after this means something."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def best() -> str:
+    """The name of the fastest device here: what `auto` stands for."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def always_there(name: str) -> bool:
+    """Whether every machine has a device of that name."""
+    return not name.startswith("cuda")
+
+
+def kind(name: str) -> str:
+    """The name of a device without its number."""
+    return name.partition(":")[0]
+
+
+def keeps_order_on_host(name: str) -> bool:
+    """Whether the order of shuffled windows takes memory of the device itself, since that is the host."""
+    return not name.startswith("cuda")
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that a device has left of its own; None where it uses the host's memory."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
+
+
+def watch_peak(device: torch.device) -> None:
+    """Count the most bytes in use from now on, where the device can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak(device: torch.device) -> int | None:
+    """The most bytes in use since `watch_peak`; None where the device does not count."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
+
+
+def give_back() -> None:
+    """Return memory that nobody uses to the system and to every device."""
+    buffer_pool.give_back()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unroll.engines.steppers import Ids
+from unroll.model.steppers import Ids
 
 
 class LastTokens:

@@ -16,17 +16,16 @@ import torch
 from torch import Tensor
 
 from unroll.base import randomness
+from unroll.base.errors import ConfigurationError
 from unroll.corpus.batches import Batch
-from unroll.engines import kernels, precisions
-from unroll.engines.cpu import dropout_masks as cpu_dropout
-from unroll.engines.cpu import head as cpu_head
-from unroll.engines.cuda import dropout_masks as cuda_dropout
-from unroll.engines.cuda import head as cuda_head
-from unroll.engines.kernels import Layer, Network, States
-from unroll.engines.torch import head
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells
+from unroll.model.dropout import Dropout
+from unroll.model.engine import Engine
+from unroll.model.head import Head
 from unroll.model.initial_values import initial_parameters, parameter_shapes
+from unroll.model.network import Layer, Network, States, embed
+from unroll.model.precisions import PRECISIONS
 
 PAD = 16
 
@@ -39,16 +38,12 @@ class Model:
         experiments: Sequence[Experiment],
         vocabularies: Sequence[int],
         parameters: Mapping[str, Tensor],
-        kernel: str,
+        engine: Engine,
     ) -> None:
         shape = experiments[0]
-        self.experiments, self.vocabularies, self.parameters = (
-            tuple(experiments),
-            tuple(vocabularies),
-            dict(parameters),
-        )
-        self.cell = cells.load(shape.cell, shape.peepholes)
-        self.kernel_name = kernel
+        self.experiments, self.vocabularies = tuple(experiments), tuple(vocabularies)
+        self.parameters, self.engine = dict(parameters), engine
+        self.cell, self.precision = cells.load(shape.cell, shape.peepholes), shape.precision
         one = self.parameters["out.b"]
         self.device, self.dtype, V = one.device, one.dtype, one.shape[1]
         # Padded symbols can be neither predicted nor learned.
@@ -58,25 +53,23 @@ class Model:
         self._carries_M = self._per_run([e.scheme.carries for e in experiments], torch.bool)
         self._learns_M = self._per_run([e.scheme.learns for e in experiments], torch.bool)
         self._dropout_M = self._per_run([e.dropout for e in experiments], self.dtype)
-        self._seed_words = [
-            self._per_run(list(word), torch.long)
-            for word in zip(*(randomness.seed_words(e.seed) for e in experiments), strict=True)
-        ]
-        self._keys_M2 = torch.stack(self._seed_words, dim=1).to(torch.int32).contiguous()
+        self._words_M = tuple(randomness.seed_words(e.seed) for e in experiments)
+        self._keys_M2 = self._per_run(self._words_M, torch.long).to(torch.int32).contiguous()
         self._drops = any(e.dropout for e in experiments)
-        self._kernel = kernels.require(kernel, self.network, self.device)
+        if reason := engine.refusal(self.network):
+            raise ConfigurationError(
+                f"The kernel {engine.kernel} cannot run this: {reason}. Choose another with --kernel."
+            )
 
     @classmethod
-    def initial(
-        cls, experiments: Sequence[Experiment], vocabularies: Sequence[int], device: torch.device, kernel: str
-    ) -> Model:
+    def initial(cls, experiments: Sequence[Experiment], vocabularies: Sequence[int], engine: Engine) -> Model:
         """The model that training starts from."""
         cell = cells.load(experiments[0].cell, experiments[0].peepholes)
         # Runs of one fleet that start alike are drawn once: drawing is slow, and a sweep shares its seeds.
         alike = {(e.seed, e.forget_bias, V): e for e, V in zip(experiments, vocabularies, strict=True)}
         drawn = {key: initial_parameters(e, cell, key[-1]) for key, e in alike.items()}
         values = [drawn[e.seed, e.forget_bias, V] for e, V in zip(experiments, vocabularies, strict=True)]
-        return cls.stacked(experiments, vocabularies, values, device, kernel)
+        return cls.stacked(experiments, vocabularies, values, engine)
 
     @classmethod
     def stacked(
@@ -84,22 +77,21 @@ class Model:
         experiments: Sequence[Experiment],
         vocabularies: Sequence[int],
         values: Sequence[Mapping[str, Any]],
-        device: torch.device,
-        kernel: str,
+        engine: Engine,
     ) -> Model:
         """The model whose runs have these values, unpadded as they are saved."""
         shape = experiments[0]
         cell = cells.load(shape.cell, shape.peepholes)
         V = -(-max(vocabularies) // PAD) * PAD
-        dtype = precisions.PRECISIONS[shape.precision].kept
+        dtype = PRECISIONS[shape.precision].kept
         parameters = {}
         for name, padded in parameter_shapes(shape, cell, V).items():
             stack = torch.zeros(len(experiments), *padded, dtype=dtype)
             for run, own in zip(stack, values, strict=True):
                 value = torch.as_tensor(own[name])
                 run[tuple(slice(n) for n in value.shape)] = value
-            parameters[name] = stack.to(device).requires_grad_()
-        return cls(experiments, vocabularies, parameters, kernel)
+            parameters[name] = stack.to(engine.device).requires_grad_()
+        return cls(experiments, vocabularies, parameters, engine)
 
     @property
     def network(self) -> Network:
@@ -116,48 +108,37 @@ class Model:
         """The negative log-likelihood of each scored target, and the state that each row's next window starts from."""
         first = self._first(batch, carried)
         K = batch.targets_MKB.shape[1]
-        h_MKBH, after = kernels.run_last(self._kernel, self.network, batch.inputs_MTB, first, self._at_M, K)
+        h_MKBH, after = self.engine.last_steps(self.network, batch.inputs_MTB, first, self._at_M, K)
         if batch.gap_MTB is not None:
             # k1 > k2: the tokens between the windows are read, not trained on, so that the state stays right.
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        nll_MKB = self._scored(h_MKBH, batch.targets_MKB, batch.number)
+        nll_MKB = self._likelihoods(h_MKBH, batch.targets_MKB, batch.number)
         # Where gradients end: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 
-    def _scored(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
-        """The negative log-likelihood of each target: by the device's own head, where it has one for this."""
+    def _likelihoods(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
+        """The negative log-likelihood of each target, under the dropout of batch `number`."""
         h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
-        dense_W, dense_b, out_W, out_b = (self.parameters[name] for name in ("dense.W", "dense.b", "out.W", "out.b"))
-        own = (h_MNH, dense_W, dense_b, out_W, out_b + self._mask_MV, targets_MN)
-        if self.device.type == "cuda" and self.dtype == torch.float32:
-            dropout = cuda_dropout.Dropout(self._dropout_M, self._keys_M2, number, self._drops)
-            return cuda_head.nll(*own, dropout, self.experiments[0].precision, head.LEAK).view_as(targets_MKB)
-        if self.device.type == "cpu" and self.kernel_name == "compiled":
-            seeds = [randomness.seed_words(e.seed) for e in self.experiments]
-            drops = cpu_dropout.Dropout(self._dropout_M, seeds, number) if self._drops else None
-            narrow = self.experiments[0].precision == "bfloat16"
-            return cpu_head.nll(*own, head.LEAK, drops, narrow).view_as(targets_MKB)
-        if self.device.type == "cpu" and not self._drops:
-            return head.nll(*own).view_as(targets_MKB)
-        logits_MKBV = self.head(h_MKBH, number)
-        return torch.logsumexp(logits_MKBV, -1) - logits_MKBV.gather(-1, targets_MKB.long().unsqueeze(-1)).squeeze(-1)
+        nll_MN = self.engine.nll(self._head, h_MNH, targets_MN, self.precision, self._dropout(number))
+        return nll_MN.view_as(targets_MKB)
 
     def head(self, h_MTBH: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Logits from the top layer's h; with a batch number, that batch's dropout."""
+        """Logits from the top layer's h; with a batch number, under that batch's dropout."""
         M, T, B, H = h_MTBH.shape
-        x = self._dropout(h_MTBH.reshape(M, T * B, H), "dropout.dense", batch)
-        x = self._dense(x, "dense.W", self.parameters["dense.b"])
-        x = self._dropout(torch.nn.functional.leaky_relu(x, head.LEAK), "dropout.out", batch)
-        x = self._dense(x, "out.W", self.parameters["out.b"] + self._mask_MV)
-        return x.view(M, T, B, -1)
+        dropout = None if batch is None else self._dropout(batch)
+        logits_MNV = self._head.logits(h_MTBH.reshape(M, T * B, H), self.precision, self.engine.product, dropout)
+        return logits_MNV.view(M, T, B, -1)
 
-    def _dense(self, x_MNI: Tensor, name: str, b: Tensor) -> Tensor:
-        products = precisions.PRECISIONS[self.experiments[0].precision].products
-        if products == self.dtype:
-            return torch.baddbmm(b.unsqueeze(1), x_MNI, self.parameters[name])
-        return precisions.product(x_MNI.to(products), self.parameters[name].to(products)) + b.unsqueeze(1)
+    @property
+    def _head(self) -> Head:
+        """The two dense layers. Symbols that only pad a vocabulary can be neither predicted nor learned."""
+        dense_W, dense_b, out_W, out_b = (self.parameters[n] for n in ("dense.W", "dense.b", "out.W", "out.b"))
+        return Head(dense_W, dense_b, out_W, out_b + self._mask_MV)
+
+    def _dropout(self, number: Tensor) -> Dropout:
+        return Dropout(self._dropout_M, self._words_M, self._keys_M2, number, self._drops)
 
     def read(self, ids_MTB: Tensor, first: States) -> tuple[Tensor, States]:
         """T steps in one call of the kernel, forward only: the top layer's h after each, every state after the last."""
@@ -165,7 +146,7 @@ class Model:
         first = tuple(tuple(s.contiguous() for s in state) for state in first)
         with torch.no_grad():
             at_M = torch.full((M,), T, device=self.device)
-            return self._kernel.run(self.network, ids_MTB.contiguous(), first, at_M)
+            return self.engine.recurrence(self.network, ids_MTB.contiguous(), first, at_M)
 
     def advance(self, ids_MB: Tensor, states: States) -> States:
         """One time step of all layers, forward only: what sampling and gaps are made of."""
@@ -173,7 +154,7 @@ class Model:
         x: Tensor | None = None
         for layer, state in zip(self.network.layers, states, strict=True):
             if x is None:
-                pre_x = kernels.embed(layer.W_x, ids_MB) + layer.b.unsqueeze(1)
+                pre_x = embed(layer.W_x, ids_MB) + layer.b.unsqueeze(1)
             else:
                 pre_x = torch.baddbmm(layer.b.unsqueeze(1), x, layer.W_x)
             state, _ = self.cell.forward(pre_x, torch.bmm(state[0], layer.W_h), state, layer.extra)
@@ -199,7 +180,7 @@ class Model:
         slots = torch.tensor(chosen, device=self.device)
         own = {name: value.detach()[slots] for name, value in self.parameters.items()}
         experiments, vocabularies = zip(*((self.experiments[m], self.vocabularies[m]) for m in chosen), strict=True)
-        return Model(experiments, vocabularies, own, self.kernel_name)
+        return Model(experiments, vocabularies, own, self.engine)
 
     def values(self, m: int, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """One run's values of every parameter (or of tensors shaped like them), without padding, on the CPU."""
@@ -224,20 +205,6 @@ class Model:
             tuple(torch.where(learns, a, torch.where(keep, b, 0.0)) for a, b in zip(*pair, strict=True))
             for pair in zip(learned, carried, strict=True)
         )
-
-    def _dropout(self, x_MNH: Tensor, purpose: str, batch: Tensor | None) -> Tensor:
-        """Inverted dropout, its mask a pure function of (run seed, purpose, batch, element)."""
-        if batch is None or not self._drops:
-            return x_MNH
-        M, N, H = x_MNH.shape
-        blocks = torch.arange(-(-N * H // 4), device=self.device)
-        low, high = batch.view(1), torch.zeros_like(blocks[:1])
-        other = torch.full_like(blocks[:1], randomness.purpose_word(purpose))
-        key = (self._seed_words[0].unsqueeze(1), self._seed_words[1].unsqueeze(1))
-        words = torch.stack(randomness.philox((blocks, low, other, high), key), dim=-1).view(M, -1)[:, : N * H]
-        drop_M = self._dropout_M.view(-1, 1, 1)
-        kept = words.view(M, N, H) >= (drop_M.double() * 2.0**32)
-        return x_MNH * (kept / (1 - drop_M))
 
     def _per_run(self, values: Sequence[Any], dtype: torch.dtype) -> Tensor:
         return torch.as_tensor(np.array(values), dtype=dtype).to(self.device)

@@ -27,13 +27,10 @@ from torch import Tensor
 from unroll.base import randomness
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.corpus import Corpus
-from unroll.engines import precisions
-from unroll.model import conditioning
 from unroll.model.model import Model
 from unroll.runs import perplexities
 from unroll.runs.loaded import Run, text_ids
-from unroll.runs.perplexities import Perplexity
-from unroll.sampling.streams import DIVERGED
+from unroll.runs.perplexities import DIVERGED, Perplexity
 
 STARTS = 256
 REACH = 10  # times k2
@@ -145,9 +142,9 @@ def _by_age(
     R, H = len(starts_R), model.experiments[0].hidden
     places_NR = torch.arange(tokens + 1).unsqueeze(1) + torch.from_numpy(starts_R)
     stretch_NR = ids_N[places_NR.to(ids_N.device)]
-    steps = min(STEPS, max(1, conditioning.room(model.device) // (R * H * model.dtype.itemsize)))
+    steps = min(STEPS, max(1, model.engine.chunk_bytes // (R * H * model.dtype.itemsize)))
     state, place, parts = model.first_state(R), 1, []
-    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision):
+    with torch.no_grad(), model.engine.reading(model.precision):
         for read_TR in stretch_NR[:-1].split(steps):
             between()
             h_MTRH, state = model.read(read_TR.unsqueeze(0), state)

@@ -17,11 +17,12 @@ from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.tokens import Vocabulary
 from unroll.engines import devices, kernels, precisions
-from unroll.engines.kernels import States
+from unroll.engines.choice import engine_of
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.model import Model
+from unroll.model.network import States
 from unroll.runs.folder import RunFolder
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
 
@@ -89,7 +90,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
     status = folder.status
     if status["state"] == "stopped":
         notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
-    where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else devices.find(device)
+    where = devices.find(devices.best() if device == "auto" else device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     if experiment.scheme.carries:
         states = cells.load(experiment.cell, experiment.peepholes).STATES
@@ -108,7 +109,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
         computed = replace(experiment, precision="float32")
         notes.append(f"It was trained in {experiment.precision}, which is not to be had here: it computes in float32.")
     kernel = kernels.choose(devices.outline(computed), where)
-    model = Model.stacked([computed], [len(vocabulary)], [tensors], where, kernel)
+    model = Model.stacked([computed], [len(vocabulary)], [tensors], engine_of(where, kernel))
     carried = None
     if experiment.scheme.carries:
         carried = tuple(

@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from unroll.base.errors import CorpusError
-from unroll.engines import cpu_threads, precisions
-from unroll.engines.kernels import States
 from unroll.model import conditioning
 from unroll.model.model import Model
+from unroll.model.network import States
+
+DIVERGED = "The model gives no finite probabilities: its weights have diverged. Choose another run."
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def token_nll(
     # Shorter texts are filled up with a symbol that every run knows; what is said of it is cut away again.
     ids_MN = pad_sequence(list(texts), batch_first=True)
     pieces, place = [], k2
-    with torch.no_grad(), precisions.multiplying(model.experiments[0].precision), cpu_threads.single():
+    with torch.no_grad(), model.engine.reading(model.precision):
         for chunk_MnRH in conditioning.load(procedure).hidden(model, ids_MN, k2, first):
             between()
             for logits_MnRV in logits(model, chunk_MnRH):
@@ -90,7 +91,7 @@ def _positions(model: Model, h_MnRH: Tensor) -> int:
     """How many positions of each text pass through the head at a time."""
     M, _, R, _ = h_MnRH.shape
     widest = max(model.experiments[0].dense, model.parameters["out.b"].shape[-1])
-    fitting = conditioning.room(model.device) // (M * R * widest * torch.float64.itemsize)
+    fitting = model.engine.chunk_bytes // (M * R * widest * torch.float64.itemsize)
     return max(conditioning.TILE // R, 1, fitting)
 
 

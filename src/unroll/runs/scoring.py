@@ -21,12 +21,10 @@ from torch import Tensor
 from unroll.base.errors import ConfigurationError, RunError, SymbolError
 from unroll.corpus import tokens
 from unroll.corpus.tokens import Ids, Vocabulary
-from unroll.engines import cpu_threads, precisions
 from unroll.model import conditioning
 from unroll.runs import perplexities
 from unroll.runs.loaded import Run, procedure_of, require_run
-from unroll.runs.perplexities import Perplexity
-from unroll.sampling.streams import DIVERGED
+from unroll.runs.perplexities import DIVERGED, Perplexity
 
 RENDERED = 1 << 16  # tokens whose bytes are counted at a time
 LEVELS = (1, 2, 4, 8)  # bits that divide five levels of surprise: probability 1/2, 1/4, 1/16, 1/256
@@ -179,7 +177,7 @@ def _predictions(run: Run, ids_N: Tensor, procedure: str, k2: int) -> Iterator[T
         found = (logits for h_MnRH in chunks for logits in perplexities.logits(run.model, h_MnRH))
         while True:
             # These hold while this computes, not while the caller looks at what came of it.
-            with torch.no_grad(), precisions.multiplying(run.model.experiments[0].precision), cpu_threads.single():
+            with torch.no_grad(), run.model.engine.reading(run.model.precision):
                 logits_MnRV = next(found, None)
             if logits_MnRV is None:
                 break

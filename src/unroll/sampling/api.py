@@ -16,12 +16,12 @@ import numpy as np
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, InputError, SymbolError
-from unroll.engines.steppers import Ids
+from unroll.experiment.decoding import Decoding
 from unroll.experiment.experiment import SEEDS
+from unroll.model.steppers import Ids
 from unroll.runs.loaded import Run, require_run
 from unroll.sampling.beams import beam_search
 from unroll.sampling.controls import LENGTH, Controls, Settings, whole_number
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.host_loop import Stream, generate
 from unroll.sampling.prompts import prompt_ids, seed_sequence
 from unroll.sampling.stop_strings import Stops, Writer

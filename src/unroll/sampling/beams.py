@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unroll.base.errors import RunError
-from unroll.engines import steppers
-from unroll.engines.steppers import Ids
+from unroll.model import steppers
 from unroll.model.model import Model
-from unroll.sampling.streams import DIVERGED, read
+from unroll.model.steppers import Ids
+from unroll.runs.perplexities import DIVERGED
+from unroll.sampling.streams import read
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def beam_search(
     ends: Callable[[Sequence[int]], bool] = lambda ids: False,
 ) -> list[Hypothesis]:
     """The best continuations found, best first: `length` tokens long, or shorter where `ends(ids)` says so."""
-    stepper = steppers.prepare(model, k2, procedure, beams)
+    stepper = model.engine.rows(model, k2, procedure, beams)
     stepper.begin(1)
     for token in read(prompt, k2, procedure):
         stepper.read(np.array([token]))

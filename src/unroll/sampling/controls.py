@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import TypedDict
 
 from unroll.base.errors import ConfigurationError
-from unroll.sampling.decoding import Decoding
+from unroll.experiment.decoding import Decoding
 
 LENGTH = 500
 # What must be whole numbers, and what numbers of any kind.

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from unroll.base.errors import RunError
-from unroll.engines.steppers import Drawer, Flight, Ids, Seat
-from unroll.sampling.streams import DIVERGED, Drawn, Ends, Stream, never, read
+from unroll.model.steppers import Drawer, Flight, Ids, Seat
+from unroll.runs.perplexities import DIVERGED
+from unroll.sampling.streams import Drawn, Ends, Stream, never, read
 
 FIRST, MOST = 4, 1024  # steps asked for at a time: few at first, so that a text begins at once
 TOKENS = 2**18  # asked for at a time

@@ -15,12 +15,13 @@ from itertools import islice
 import numpy as np
 
 from unroll.base.errors import RunError
-from unroll.engines import steppers
-from unroll.engines.steppers import Ids
+from unroll.model import steppers
 from unroll.model.model import Model
+from unroll.model.steppers import Ids
+from unroll.runs.perplexities import DIVERGED
 from unroll.sampling.device_loop import draw_ahead
 from unroll.sampling.pick_token import Uniforms, choose
-from unroll.sampling.streams import DIVERGED, Drawn, Ends, Stream, never, read
+from unroll.sampling.streams import Drawn, Ends, Stream, never, read
 
 __all__ = ["Drawn", "Ends", "Stream", "generate"]
 
@@ -76,7 +77,7 @@ class _Crew:
 def generate(model: Model, streams: Sequence[Stream], k2: int, procedure: str, ends: Ends = never) -> Iterator[Drawn]:
     """Draw until every stream has its length, or until `ends(stream, token)` says that this token was its last."""
     capacity = min(len(streams), steppers.most_rows(model, k2, procedure))
-    drawer = steppers.drawer(model, k2, procedure)
+    drawer = model.engine.draws(model, k2, procedure)
     if drawer is None:
         yield from _step_by_step(model, streams, k2, procedure, ends, capacity)
     else:
@@ -89,7 +90,7 @@ def _step_by_step(
     """The host chooses every token."""
     waiting = iter([_Row(n, stream, read(stream.prompt, k2, procedure)) for n, stream in enumerate(streams)])
     crew = _Crew(list(islice(waiting, capacity)))
-    stepper = steppers.prepare(model, k2, procedure, capacity)
+    stepper = model.engine.rows(model, k2, procedure, capacity)
     stepper.begin(capacity)
     ids: list[int] = []
     while crew.rows:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unroll.base import randomness
-from unroll.sampling.decoding import Decoding
+from unroll.experiment.decoding import Decoding
 
 BLOCK = 256  # random numbers made at a time
 
@@ -66,7 +66,10 @@ def _choose(
     if decoding.truncates:
         import torch
 
-        cumulative_BV = np.add.accumulate(decoding.distribution(torch.from_numpy(shifted_BV)).numpy(), axis=-1)
+        from unroll.sampling.decoding import distribution
+
+        p_BV = distribution(decoding, torch.from_numpy(shifted_BV))
+        cumulative_BV = np.add.accumulate(p_BV.numpy(), axis=-1)
     elif decoding.temperature != 1:
         cumulative_BV = np.add.accumulate(np.exp(shifted_BV / decoding.temperature), axis=-1)
     # Scaled by the last sum, so that no token of probability 0 is ever drawn.

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll.engines.steppers import Ids
+from unroll.experiment.decoding import Decoding
 from unroll.model import conditioning
-from unroll.sampling.decoding import Decoding
+from unroll.model.steppers import Ids
 
 Ends = Callable[[int, int], bool]
-DIVERGED = "The model gives no finite probabilities: its weights have diverged. Choose another run."
 
 
 def never(stream: int, token: int) -> bool:

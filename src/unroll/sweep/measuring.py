@@ -15,7 +15,8 @@ import torch
 
 from unroll.base.errors import UnrollError
 from unroll.corpus.corpus import Corpus
-from unroll.engines import buffer_pool, devices
+from unroll.engines import devices
+from unroll.engines.choice import engine_of
 from unroll.experiment.experiment import Experiment
 from unroll.training import memory
 from unroll.training.learner import Learner
@@ -56,7 +57,7 @@ def measure(
                 raise
             break
         finally:
-            _let_go()
+            devices.give_back()  # what was tried must not stand in the way of what comes next
         if len(found) - found.index(best(found)) > PATIENCE:
             break
     return tuple(found)
@@ -88,9 +89,8 @@ def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: 
     """A few batches of these runs side by side."""
     device = devices.find(experiments[0].device)
     torch.set_num_threads(experiments[0].threads or 1)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    learner = Learner(experiments, corpora, device, experiments[0].kernel)
+    devices.watch_peak(device)
+    learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
     taken: list[float] = []
     cold = WARM_UP
     while len(taken) < cold + TIMED or (sum(taken) < SHORT and len(taken) < cold + AT_MOST):
@@ -102,12 +102,4 @@ def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: 
         devices.wait(device)
         taken.append(time.perf_counter() - began)
         cold = 1 if taken[0] > SHORT else WARM_UP
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return Pace(len(experiments), 1000 * statistics.median(taken[cold:]) / len(experiments), peak)
-
-
-def _let_go() -> None:
-    """What was tried must not stand in the way of what comes next."""
-    buffer_pool.give_back()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    return Pace(len(experiments), 1000 * statistics.median(taken[cold:]) / len(experiments), devices.peak(device))

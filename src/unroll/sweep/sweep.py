@@ -302,5 +302,5 @@ def _saved_bytes(folder: SweepFolder, name: str) -> int:
 def in_words(own: Fleet) -> str:
     """One line about a fleet."""
     runs = f"{len(own.runs)} runs" if len(own.runs) > 1 else "1 run"
-    where = f"{own.device}, kernel {own.kernel}, {precisions.told(own.precision, own.device)}"
+    where = f"{own.device}, kernel {own.kernel}, {precisions.described(own.precision, own.device)}"
     return f"{runs}, {where}, about {memory.in_words(own.bytes)} ({own.why})"

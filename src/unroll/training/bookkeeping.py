@@ -14,9 +14,9 @@ from unroll.base.errors import RunError
 from unroll.base.version import VERSION
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
-from unroll.engines.kernels import States
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
+from unroll.model.network import States
 from unroll.runs.checkpoints import Checkpoint
 from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
@@ -169,12 +169,12 @@ class Bookkeeping:
     def _looks(self) -> bool:
         """Whether to look at what is on the device: always where that costs nothing, else now and then."""
         count = self.learner.count
-        return count % LOOK == 0 or count in self.grid or self.learner.model.device.type == "cpu"
+        return count % LOOK == 0 or count in self.grid or self.learner.engine.looks_cost_nothing
 
     def _settle(self) -> None:
         """Let the device finish what it was given, on the clock: queued training is training."""
         began = time.perf_counter()
-        devices.wait(self.learner.model.device)
+        self.learner.engine.wait()
         self.seen = self.learner.look()
         self.seconds += (time.perf_counter() - began) / len(self.folders)
 
@@ -296,7 +296,7 @@ class Bookkeeping:
             "fleet": len(self.folders),
             "identity": experiment.identity,
             "device": devices.describe(device),
-            "kernel": self.learner.model.kernel_name,
+            "kernel": self.learner.engine.kernel,
             "threads": experiment.threads,
             "torch": torch.__version__,
             "unroll": VERSION,

@@ -19,7 +19,9 @@ import torch
 from unroll.base import generators, limits
 from unroll.base.errors import Interrupted
 from unroll.corpus.corpus import Corpus
+from unroll.corpus.open_corpora import open_corpus
 from unroll.engines import devices
+from unroll.engines.choice import engine_of
 from unroll.experiment.experiment import Experiment
 from unroll.runs import curve
 from unroll.runs.folder import RunFolder
@@ -27,7 +29,7 @@ from unroll.runs.loaded import Run, load
 from unroll.training.bookkeeping import Bookkeeping
 from unroll.training.events import Event, Stepped
 from unroll.training.learner import Learner
-from unroll.training.preflight import open_corpus, refuse_another, refuse_hopeless
+from unroll.training.preflight import refuse_another, refuse_hopeless
 from unroll.training.signals import Pressed, Watch
 
 
@@ -80,7 +82,7 @@ def _train(
     with ExitStack() as held:
         folders = _held(held, experiments, corpora, outs, resume)
         watch = held.enter_context(Watch())
-        learner = Learner(experiments, corpora, device, experiments[0].kernel)
+        learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
         books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
         yield from books.start(resume)
         try:

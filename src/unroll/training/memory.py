@@ -19,6 +19,7 @@ import torch
 from unroll.base import limits
 from unroll.corpus.batches import Schedule
 from unroll.corpus.corpus import Corpus
+from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells, optimisers
 from unroll.model.initial_values import parameter_shapes
@@ -47,7 +48,7 @@ def run_bytes(experiment: Experiment, vocabulary: int) -> int:
 
 def order_bytes(experiment: Experiment, corpus: Corpus) -> int:
     """What the order costs in which a run shuffles its windows: it is kept beside the CPU."""
-    if not experiment.shuffle or experiment.device.startswith("cuda"):
+    if not experiment.shuffle or not devices.keeps_order_on_host(experiment.device):
         return 0
     return 4 * Schedule(experiment, corpus.split(experiment.split_seed).train).windows
 
@@ -87,8 +88,8 @@ def batch_work(experiment: Experiment, vocabulary: int) -> float:
 
 def available(device: torch.device) -> int:
     """Bytes that a fleet may take on a device."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
+    free = devices.free_memory(device)
+    if free is not None:
         return int(free * (1 - FREE))
     return int(min(_free_in_system(), _free_in_container(), limits.memory_left()) * (1 - FREE))
 

@@ -8,29 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.base.errors import CorpusError, RunError
 from unroll.corpus.batches import Schedule
 from unroll.corpus.corpus import Corpus
+from unroll.corpus.open_corpora import open_corpus
 from unroll.experiment.experiment import Experiment, differences
 from unroll.model import optimisers
 from unroll.model.initial_values import parameter_count
 from unroll.runs.checkpoints import KEPT
 from unroll.runs.folder import RunFolder
 from unroll.training import fleet, relocate
-
-
-def open_corpus(experiment: Experiment) -> Corpus:
-    """The corpus that an experiment names, checked against its hash where it has one."""
-    if not experiment.corpus:
-        raise ConfigurationError("This experiment names no corpus: give one, as a path or a name.")
-    corpus = Corpus.named(experiment)
-    if experiment.sha256 and corpus.sha256 != experiment.sha256:
-        raise RunError(
-            f"{experiment.corpus} is not the corpus that this run was trained on: "
-            f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, the run had "
-            f"{experiment.sha256[:16]}…, {experiment.tokens:,} and {experiment.unique}. Bring that text back."
-        )
-    return corpus
 
 
 def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.engines import devices, kernels, precisions
 from unroll.experiment.experiment import Experiment
@@ -27,7 +25,7 @@ def here(
     if wrong:
         raise RunError(f"This run cannot go on here: {wrong}. Resume it on a device that has it, or start a new run.")
     changed = replace(run, device=where, threads=_threads(run.threads, threads))
-    changed = replace(changed, kernel=_kernel(changed, moved=where.split(":")[0] != run.device.split(":")[0]))
+    changed = replace(changed, kernel=_kernel(changed, moved=devices.kind(where) != devices.kind(run.device)))
     last = {name: value for name, value in (status or {}).items() if name in ("kernel", "threads")}
     before = {name: getattr(run, name) for name in ("device", "kernel", "threads")} | last
     changes = [
@@ -37,22 +35,21 @@ def here(
     ]
     was, now = str((status or {}).get("device", "")), devices.describe(devices.find(where))
     # Older runs say less of a processor than is known here. Another kind of device is another processor anyway.
-    if not now.startswith(was) and where.split(":")[0] == run.device.split(":")[0]:
+    if not now.startswith(was) and devices.kind(where) == devices.kind(run.device):
         changes.append(f"processor was {was}, is {now}")
     return changed, changes
 
 
 def _device(name: str, asked: bool) -> str:
     """The device of that name; one that is only recorded, and gone, is replaced by the best there is."""
-    best = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "auto":
-        return best
+        return devices.best()
     try:
         devices.find(name)
     except ConfigurationError:
-        if asked or not name.startswith("cuda"):
+        if asked or devices.always_there(name):
             raise
-        return best
+        return devices.best()
     return name
 
 

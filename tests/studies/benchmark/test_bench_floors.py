@@ -8,6 +8,7 @@ import pytest
 from bench_cases import CPU, tiny_corpus, tiny_shape
 from torch.utils.flop_counter import FlopCounterMode
 
+from unroll.engines.choice import engine_of
 from unroll.studies.benchmark.floors import Rate, measure_rate, operations
 from unroll.studies.benchmark.numerics import numerics
 from unroll.studies.benchmark.record import Row
@@ -20,7 +21,7 @@ from unroll.training.learner import Learner
 def test_the_count_is_what_torch_counts_in_the_plain_model(procedure: str, layers: int) -> None:
     shape = tiny_shape(layers=layers, procedure=procedure)
     # With dropout the head is plain torch, whose products torch can count; dropout itself has none.
-    learner = Learner([replace(shape.experiment(), dropout=0.1)], [tiny_corpus(shape)], CPU, "reference")
+    learner = Learner([replace(shape.experiment(), dropout=0.1)], [tiny_corpus(shape)], engine_of(CPU, "reference"))
     with FlopCounterMode(display=False) as counter:
         learner.step()
     assert operations(shape).total == counter.get_total_flops()

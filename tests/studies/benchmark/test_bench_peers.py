@@ -14,6 +14,7 @@ from bench_cases import CPU, tiny_corpus, tiny_shape
 from torch import Tensor
 
 from unroll import Corpus
+from unroll.engines.choice import engine_of
 from unroll.studies.benchmark import capture, peers
 from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
 from unroll.studies.benchmark.shapes import Shape
@@ -95,7 +96,7 @@ def copy_weights(learner: Learner, peer: peers.Peer) -> None:
 def pair(name: str, shape: Shape, precision: str, rate: float) -> tuple[Learner, peers.Eager | peers.Graphed]:
     corpus = tiny_corpus(shape)
     experiment = shape.experiment(peepholes="off", precision=precision, learning_rate=rate, forget_bias=0.3)
-    learner = Learner([experiment], [corpus], CPU, "reference")
+    learner = Learner([experiment], [corpus], engine_of(CPU, "reference"))
     trainer = build(name, shape, corpus, precision)
     copy_weights(learner, trainer.peer)
     return learner, trainer
@@ -173,7 +174,7 @@ def test_unroll_in_the_race_is_the_learner_of_every_other_command() -> None:
     shape = tiny_shape()
     corpus = tiny_corpus(shape)
     racer = Workshop(corpus, CPU, "reference").build(Entry(shape, "unroll-fleet", "float64", 3))
-    learner = Learner([shape.experiment(precision="float64")], [corpus], CPU, "reference")
+    learner = Learner([shape.experiment(precision="float64")], [corpus], engine_of(CPU, "reference"))
     for _ in range(3):
         racer.step()
         learner.step()

@@ -11,41 +11,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from unroll.base import randomness
 from unroll.base.randomness import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
-from unroll.engines import cpu_threads
-from unroll.engines.buffer_pool import take
-from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu import parallel_calls, workers
+from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.builder import Code, Value, vector_bytes
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import start
+from unroll.model.dropout import Dropout
 
 
-class Dropout(NamedTuple):
-    """Each run's rate and the two words of its seed, and the number of the batch, as a whole number in memory."""
+def factors(dropout: Dropout, purpose: str, N: int, H: int) -> Tensor:
+    """What each element of [M, N, H] is multiplied by."""
+    M, dtype, together = len(dropout.words_M), dropout.rates_M.dtype, 4 * _lanes()
+    groups = -(-N * H // together)
+    out = take((M, groups * together), dtype)
+    write = _factors_for(8 * dtype.itemsize)
+    bounds = [math.ceil(rate * 2.0**32) for rate in dropout.rates_M.double().tolist()]
+    scales_M = 1 / (1 - dropout.rates_M)
+    parts, word = workers.divided(groups, workers.count()), randomness.purpose_word(purpose)
 
-    rates_M: Tensor
-    seeds_M: Sequence[tuple[int, int]]
-    batch: Tensor  # so that a recorded step can be replayed
-
-    def factors(self, purpose: str, N: int, H: int) -> Tensor:
-        """What each element of [M, N, H] is multiplied by."""
-        M, dtype, together = len(self.seeds_M), self.rates_M.dtype, 4 * _lanes()
-        groups = -(-N * H // together)
-        out = take((M, groups * together), dtype)
-        write = _factors_for(8 * dtype.itemsize)
-        bounds = [math.ceil(rate * 2.0**32) for rate in self.rates_M.double().tolist()]
-        scales_M = 1 / (1 - self.rates_M)
-        shares, word = cpu_threads.divided(groups, cpu_threads.count()), randomness.purpose_word(purpose)
-
-        batch = self.batch.data_ptr()
-        runs = [((start(out, m),), (batch, word, *self.seeds_M[m], bounds[m], start(scales_M, m))) for m in range(M)]
-        parallel_calls.do(write, [(*goal, x.start, x.stop - x.start, *rest) for goal, rest in runs for x in shares])
-        return out[:, : N * H].view(M, N, H)
+    batch = dropout.batch.data_ptr()
+    runs = []
+    for m, seed in enumerate(dropout.words_M):
+        runs.append((start(out, m), (batch, word, *seed, bounds[m], start(scales_M, m))))
+    parallel_calls.do(
+        write, [(goal, part.start, part.stop - part.start, *rest) for goal, rest in runs for part in parts]
+    )
+    return out[:, : N * H].view(M, N, H)
 
 
 def _lanes() -> int:

@@ -1,6 +1,6 @@
 """From the top layer's h to the negative log-likelihood of each target, and back, compiled for this CPU.
 
-As `engines/torch/head.py`, but a thread takes all its rows through all layers in one call (see `head_code.py`), and
+As `torch_head.py`, but a thread takes all its rows through all layers in one call (see `head_code.py`), and
 dropout is inside.
 
 Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H hidden, D dense, V vocabulary.
@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines import cpu_threads
-from unroll.engines.buffer_pool import take
-from unroll.engines.cpu import parallel_calls
-from unroll.engines.cpu.dropout_masks import Dropout
+from unroll.engines.cpu import dropout_masks, parallel_calls, workers
+from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.packing import grown, packed, padded, start
 from unroll.engines.cpu.partial_sums import Shares
+from unroll.model.dropout import DENSE, OUT, Dropout
 
 
 def nll(
@@ -44,9 +43,9 @@ def nll(
         grown(out_b, 1, V, -torch.inf),
     )
     dropping = None
-    if dropout:
-        of_h = dropout.factors("dropout.dense", *h_MNH.shape[1:])
-        of_x = dropout.factors("dropout.out", h_MNH.shape[1], dense_b.shape[1])
+    if dropout and dropout.any:
+        of_h = dropout_masks.factors(dropout, DENSE, *h_MNH.shape[1:])
+        of_x = dropout_masks.factors(dropout, OUT, h_MNH.shape[1], dense_b.shape[1])
         dropping = _Dropping(grown(of_h, 2, H), grown(of_x, 2, D))
     found: Tensor = _Nll.apply(leak, narrow, dropping, *whole, targets_MN)
     return found
@@ -141,4 +140,4 @@ class _Nll(torch.autograd.Function):
 
 
 def _rows(N: int) -> list[slice]:
-    return cpu_threads.divided(N, min(N, cpu_threads.count()))
+    return workers.divided(N, min(N, workers.count()))

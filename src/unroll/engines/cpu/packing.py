@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unroll.engines import buffer_pool, cpu_threads
 from unroll.engines.cpu import bf16 as narrow_code
-from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu import buffer_pool, parallel_calls, workers
 from unroll.engines.cpu.builder import VECTORS, Code, Value, vector_bytes
 from unroll.engines.cpu.compiler import make
 
@@ -56,7 +55,7 @@ def packed(W_MKN: Tensor, transposed: bool = False, narrow: bool = False) -> Ten
     width = panel(W_MKN.dtype)
     out = buffer_pool.take((M, columns // width, rows // 2 if narrow else rows, width), W_MKN.dtype)
     pack = _pack_for(8 * W_MKN.dtype.itemsize, transposed, narrow)
-    own = cpu_threads.divided(columns // width, cpu_threads.count() if K * N > ALONE else 1)
+    own = workers.divided(columns // width, workers.count() if K * N > ALONE else 1)
 
     runs = [(start(W_MKN, m), start(out, m)) for m in range(M)]
     parallel_calls.do(pack, [(*run, part.start, part.stop - part.start, K, N) for run in runs for part in own])

@@ -1,7 +1,7 @@
 """Compiled code on several cores at once, thousands of times a second.
 
 The threads of a pool (`threadpool.py`) share the calls of one function, whose arguments stand in a table. Where there
-is no pool, the threads of `engines/cpu_threads.py` do.
+is no pool, the threads of `engines/cpu/workers.py` do.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from unroll.engines import cpu_threads
-from unroll.engines.cpu import replay, threadpool
+from unroll.engines.cpu import replay, threadpool, workers
 from unroll.engines.cpu.builder import Code, Value
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.threadpool import address_of
@@ -35,7 +34,7 @@ def ready(function: Callable[..., None], calls: Calls, threads: int) -> Callable
         for call in shares[thread]:
             function(*call)
 
-    return partial(cpu_threads.each, threads, some)
+    return partial(workers.each, threads, some)
 
 
 class _Shared:
@@ -55,7 +54,7 @@ class _Shared:
 
 def do(function: Callable[..., None], calls: Sequence[Sequence[int]]) -> None:
     """Every call of a function, all threads sharing them: now, and whenever a tape that records is replayed."""
-    again = ready(function, np.array(calls, np.int64), cpu_threads.count())
+    again = ready(function, np.array(calls, np.int64), workers.count())
     again()
     replay.done(again)
 

@@ -12,9 +12,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from unroll.engines import cpu_threads
-from unroll.engines.buffer_pool import take
-from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu import parallel_calls, workers
+from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.builder import Code, Value, Variable, vector_bytes
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.products import spaced
@@ -39,10 +38,10 @@ class Shares:
         """The sums, with nothing between their rows."""
         (P, apart), first = self._memory_P.shape, self.of[0]
         found = [take(tuple(own.shape), own.dtype) for own in first]
-        threads, calls = cpu_threads.count() if apart > ALONE else 1, []
+        threads, calls = workers.count() if apart > ALONE else 1, []
         for total, own in zip(found, first, strict=True):
             n = own.shape[-1]
-            rows = cpu_threads.divided(own.numel() // max(n, 1), threads)
+            rows = workers.divided(own.numel() // max(n, 1), threads)
             calls += [(total.data_ptr(), own.data_ptr(), P, apart, r.start, r.stop - r.start, n) for r in rows]
         parallel_calls.do(_add_for(8 * self._memory_P.element_size()), calls)
         return found

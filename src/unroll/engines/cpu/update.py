@@ -5,19 +5,20 @@ Tensors are taken in pieces, each a row of a table that the code reads: a call f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from unroll.engines import cpu_threads
-from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu import optimisers, parallel_calls, workers
 from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import start
+from unroll.engines.judging import JudgedUpdate
+from unroll.model.engine import FleetTensors
 from unroll.model.optimisers import Optimiser
 
 PIECE = 1 << 16  # elements that a thread changes before it looks for more; whole vectors
@@ -40,36 +41,42 @@ def _pieces(tensors: Sequence[Sequence[Tensor]]) -> list[tuple[int, ...]]:
 def _each(function: Callable[..., None], pieces: list[tuple[int, ...]], *others: Tensor) -> None:
     """The function for all pieces, threads sharing them."""
     enough = sum(elements * len(begins) for elements, _m, *begins in pieces) >= ALONE
-    threads, table = min(cpu_threads.count(), len(pieces)) if enough else 1, torch.tensor(pieces)
+    threads, table = min(workers.count(), len(pieces)) if enough else 1, torch.tensor(pieces)
     told = (table.data_ptr(), *(x.data_ptr() for x in others), len(pieces))
     parallel_calls.do(function, [(*told, thread, threads) for thread in range(threads)])
 
 
-class Compiled:
+class CompiledUpdate(JudgedUpdate):
     """One optimiser, for all parameters of a fleet."""
 
-    def __init__(self, optimiser: Optimiser, dtype: torch.dtype) -> None:
-        self._optimiser: Any = optimiser  # a module, which is hashable
-        self._factors = torch.tensor(optimiser.factors(1), dtype=dtype)
+    def __init__(self, fleet: FleetTensors) -> None:
+        super().__init__(fleet)
+        self._code: Any = cast(Any, optimisers.of(fleet.optimiser))  # a module, which is hashable
+        self._factors = torch.tensor(self._code.factors(1), dtype=fleet.learning_rate_M.dtype)
+
+    @staticmethod
+    def knows(optimiser: Optimiser) -> bool:
+        """Whether an optimiser's file has its machine code."""
+        return optimisers.of(optimiser) is not None
 
     def begin(self, count: int) -> None:
-        """The next update is of this number, from 1."""
-        self._factors.copy_(torch.tensor(self._optimiser.factors(count), dtype=torch.float64))
+        """The next update has this number, counted from 1."""
+        self._factors.copy_(torch.tensor(self._code.factors(count), dtype=torch.float64))
 
-    def finite(self, gradients: Sequence[Tensor]) -> Tensor:
+    def finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """Whether every gradient of each run is finite: [M]."""
-        pieces = _pieces([(gradient,) for gradient in gradients])
-        nothing = gradients[0].new_empty(len(pieces))
+        tensors = list(gradients.values())
+        pieces = _pieces([(gradient,) for gradient in tensors])
+        nothing = tensors[0].new_empty(len(pieces))
         _each(_look_for(8 * nothing.element_size()), pieces, nothing)
-        return (nothing.view(len(gradients[0]), -1) == 0).all(1)
+        return (nothing.view(len(tensors[0]), -1) == 0).all(1)
 
-    def update(
-        self, tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]], learning_rate_M: Tensor, alive_M: Tensor
-    ) -> None:
-        """Change each (parameter, gradient, moments) in place where a run is alive."""
-        pieces = _pieces([(parameter, gradient, *moments) for parameter, gradient, moments in tensors])
-        change = _change_for(self._optimiser, 8 * learning_rate_M.element_size())
-        _each(change, pieces, learning_rate_M, alive_M.long(), self._factors)
+    def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Change weights and moments in place where a run is alive."""
+        fleet = self.fleet
+        tensors = [(fleet.parameters[name], gradient, *fleet.moments[name]) for name, gradient in gradients.items()]
+        code = _change_for(self._code, len(fleet.optimiser.MOMENTS), 8 * fleet.learning_rate_M.element_size())
+        _each(code, _pieces(tensors), fleet.learning_rate_M, alive_M.long(), self._factors)
 
 
 @cache
@@ -89,8 +96,8 @@ def _look_for(bits: int) -> Callable[..., None]:
 
 
 @cache
-def _change_for(optimiser: Any, bits: int) -> Callable[..., None]:
-    several, tensors = len(optimiser.factors(1)), 2 + len(optimiser.MOMENTS)
+def _change_for(optimiser: Any, moments: int, bits: int) -> Callable[..., None]:
+    several, tensors = len(optimiser.factors(1)), 2 + moments
 
     def change(
         code: Code,
@@ -108,8 +115,8 @@ def _change_for(optimiser: Any, bits: int) -> Callable[..., None]:
 
             def vector(places: list[Value]) -> None:
                 p, g, *held = places
-                amount, moments = optimiser.written(code, code.load(g), [code.load(x) for x in held], rate, *wide)
-                for place, value in zip((p, *held), (code.load(p) - amount, *moments), strict=True):
+                amount, new_moments = optimiser.written(code, code.load(g), [code.load(x) for x in held], rate, *wide)
+                for place, value in zip((p, *held), (code.load(p) - amount, *new_moments), strict=True):
                     code.store(value, place)
 
             with code.loop(code.load_index(alive, m)):  # once or not at all

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unroll.engines.cuda import compiler
-from unroll.engines.precisions import product
+from unroll.engines.cuda.products import product
 from unroll.model.cells import RecurrentCell
 
 CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru", "off"): 3}

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines import precisions
 from unroll.engines.cuda import compiler, dropout_masks, hopper_head
 from unroll.engines.cuda.dropout_masks import OUT, Dropout
+from unroll.engines.cuda.products import product
+from unroll.model.precisions import PRECISIONS
 
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 256
@@ -54,7 +55,7 @@ class _Head(torch.autograd.Function):
         precision: str,
         leak: float,
     ) -> Tensor:
-        real = precisions.PRECISIONS[precision].products
+        real = PRECISIONS[precision].products
         (M, N, _), D, V = h.shape, dense_W.shape[2], out_W.shape[2]
         code = _code(real, leak, D)
         h, dense_W, out_W = h.to(real), dense_W.to(real), out_W.to(real)
@@ -62,7 +63,7 @@ class _Head(torch.autograd.Function):
         h = dropout.dropped(h)
         x = torch.bmm(h, dense_W)
         code["activate"].launch(_blocks(x, 8), THREADS, x, dense_b.contiguous(), *dropout[:3], OUT, N * D, D)
-        logits = precisions.product(x, out_W)
+        logits = product(x, out_W)
         likelihood, sums = torch.empty(2, M, N, device=h.device)
         rows = (-(-N // (THREADS // 32)), M)
         code["likelihood"].launch(rows, THREADS, logits, out_b, targets, likelihood, sums, N, V)
@@ -79,12 +80,12 @@ class _Head(torch.autograd.Function):
         d_logits = torch.empty(M, N, V, dtype=h.dtype, device=h.device)
         code["likelihood_back"].launch(ctx.rows, THREADS, logits, out_b, targets, sums, d.contiguous(), d_logits, N, V)
         ones = torch.ones(1, 1, 1, dtype=h.dtype, device=h.device).expand(M, 1, N)
-        d_out_W = precisions.product(x.transpose(1, 2), d_logits)
-        d_out_b = precisions.product(ones, d_logits).squeeze(1)
+        d_out_W = product(x.transpose(1, 2), d_logits)
+        d_out_b = product(ones, d_logits).squeeze(1)
         d_x = torch.bmm(d_logits, out_W.transpose(1, 2))
         code["deactivate"].launch(_blocks(d_x, 8), THREADS, d_x, x, *ctx.dropout[:3], OUT, N * D)
-        d_dense_W = precisions.product(h.transpose(1, 2), d_x)
-        d_dense_b = precisions.product(ones, d_x).squeeze(1)
+        d_dense_W = product(h.transpose(1, 2), d_x)
+        d_dense_b = product(ones, d_x).squeeze(1)
         d_h = ctx.dropout.dropped(torch.bmm(d_x, dense_W.transpose(1, 2)))
         return d_h, d_dense_W, d_dense_b, d_out_W, d_out_b, None, None, None, None
 

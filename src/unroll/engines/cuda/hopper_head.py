@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines import precisions
 from unroll.engines.cuda import compiler, dropout_masks, side_stream
 from unroll.engines.cuda.dropout_masks import OUT, Dropout
+from unroll.engines.cuda.products import multiply_into
 
 SOURCES = (
     dropout_masks.SOURCE,
@@ -195,8 +195,8 @@ class _Head(torch.autograd.Function):
         d_dense_b, d_out_b = torch.empty(M, D, device=device), torch.empty(M, V, device=device)
 
         def of_weights() -> None:
-            precisions.multiply_into(d_out_W, x.transpose(1, 2), d_logits)
-            precisions.multiply_into(d_dense_W, h.transpose(1, 2), d_x)
+            multiply_into(d_out_W, x.transpose(1, 2), d_logits)
+            multiply_into(d_dense_W, h.transpose(1, 2), d_x)
             grid = -(-(D + V) // 256), M
             way.function("add_up").launch(grid, 256, d_b, d_dense_b, d_out_b, way.blocks(N), D, V)
 

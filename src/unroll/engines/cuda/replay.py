@@ -7,13 +7,15 @@ says which batch is next.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
-from unroll.corpus.batches import Batch, Batches
+from unroll.corpus.batches import Batches
+from unroll.engines.cuda.batches import gather_at, sent
+from unroll.engines.kept import unchanged
+from unroll.model.engine import Replay, Step
 
 STRETCH = 128  # batches whose places are sent to the device at a time
 WARM_UP = 2  # libraries and compilers want to have run before a recording
@@ -47,56 +49,53 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-@contextmanager
-def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """What is done to these tensors inside is put right again."""
-    before = [tensor.clone() for tensor in tensors]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, old in zip(tensors, before, strict=True):
-                tensor.copy_(old)
+class GraphReplay(Replay):
+    """Every step is a replay of one graph."""
+
+    def __init__(self) -> None:
+        self._recording: _Recording | None = None
+
+    def prepare(self, step: Step, count: int) -> None:
+        """Compile and record."""
+        if self._recording is None:
+            self._recording = _Recording(step, count)
+
+    def run(self, step: Step, count: int) -> None:
+        """Train on batch `count`: the graph counts for itself."""
+        self.prepare(step, count)
+        assert self._recording is not None
+        self._recording.replay(step.batches, count)
 
 
-class Recorded:
-    """`step(batch)`, which changes only the tensors `changing`; `first` is the next batch.
+class _Recording:
+    """A step as a graph, and where the windows of the next batches start, from batch `first` on."""
 
-    `counters` are the number of the next batch and its place among those whose starts are on the device.
-    """
-
-    def __init__(
-        self,
-        step: Callable[[Batch], None],
-        changing: Sequence[Tensor],
-        batches: Batches,
-        counters: Tensor,
-        first: int,
-    ) -> None:
-        self.batches, self.first = batches, first
+    def __init__(self, step: Step, first: int) -> None:
+        batches, counters = step.batches, step.counters
+        self.first = first
+        # The number of the next batch, and its place among those whose starts are on the device.
         self.number, self.place = counters[0], counters[1:]
-        self.starts_nMB, self.resets_nMB = batches.stretch(first, STRETCH)
+        self.starts_nMB, self.resets_nMB = sent(batches, first, STRETCH)
         self.place.zero_()
 
-        def whole() -> None:
-            step(batches.gather_at(self.number, self.starts_nMB, self.resets_nMB, self.place))
+        def advance() -> None:
+            step.advance(gather_at(batches, self.number, self.starts_nMB, self.resets_nMB, self.place))
             counters.add_(1)
 
-        with unchanged(changing):
-            self.graph = recorded(whole)  # alone: to hold `step` is to hold its learner, which holds this
+        with unchanged(step.changing()):
+            self.graph = recorded(advance)  # the graph alone: who holds the step holds its owner, which holds this
         self._move(first)
 
     def _move(self, count: int) -> None:
         self.number.fill_(count)
         self.place.fill_(count - self.first)
 
-    def replay(self, count: int) -> None:
-        """Batch `count`, which comes after the one before."""
+    def replay(self, batches: Batches, count: int) -> None:
+        """Train on batch `count`, which comes after the one before."""
         if not self.first <= count < self.first + STRETCH:
             self.first = count
-            for buffer, values in zip(
-                (self.starts_nMB, self.resets_nMB), self.batches.stretch(count, STRETCH), strict=True
-            ):
+            fresh = sent(batches, count, STRETCH)
+            for buffer, values in zip((self.starts_nMB, self.resets_nMB), fresh, strict=True):
                 buffer.copy_(values)
             self._move(count)
         self.graph.replay()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unroll.engines.cuda import compiler
+from unroll.engines.cuda import compiler, optimisers, side_stream
+from unroll.engines.cuda.products import multiplying
+from unroll.engines.judging import gradients_of, loss_gradient
+from unroll.model.engine import FleetTensors, Update
 from unroll.model.optimisers import Optimiser
 
 SOURCE = Path(__file__).parent / "update.cu"
@@ -26,45 +30,91 @@ class _Tensors(ctypes.Structure):
     )
 
 
-class Fused:
+class FusedUpdate(Update):
     """One optimiser, for all parameters of a fleet."""
 
-    def __init__(self, optimiser: Optimiser, runs: int, device: torch.device) -> None:
-        texts = {"UPDATE": optimiser.CUDA, "BEFORE": optimiser.CUDA_BEFORE}
+    def __init__(self, fleet: FleetTensors) -> None:
+        device, optimiser = fleet.learning_rate_M.device, optimisers.of(fleet.optimiser)
+        assert optimiser is not None
+        texts = {"UPDATE": optimiser.UPDATE, "BEFORE": optimiser.BEFORE}
         defines = {name: " ".join(text.split()) for name, text in texts.items()}
-        self._code = compiler.Module.load((SOURCE,), {"MOMENTS": len(optimiser.MOMENTS), **defines})
+        self._code = compiler.Module.load((SOURCE,), {"MOMENTS": len(fleet.optimiser.MOMENTS), **defines})
+        runs = len(fleet.learning_rate_M)
         self._losses_M2 = torch.zeros(runs, 2, dtype=torch.float64, device=device)
         self._seen_M = torch.zeros(runs, dtype=torch.long, device=device)
+        self._fleet, self._d_nll_MKB = fleet, loss_gradient(fleet)
 
-    def weigh(self, nll_MKB: Tensor, weights_MK: Tensor) -> None:
-        """Every run's loss, which `judge` judges."""
+    @staticmethod
+    def knows(optimiser: Optimiser) -> bool:
+        """Whether an optimiser's file has its CUDA text; a launch has room for two moments."""
+        return optimisers.of(optimiser) is not None and len(optimiser.MOMENTS) in (1, 2)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Products as the precision wants them; a step may branch."""
+        with multiplying(self._fleet.precision), side_stream.allowed():
+            yield
+
+    def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Which runs take this update, and the gradients: one launch looks at them and judges, one weighs losses."""
+        fleet = self._fleet
+        side_stream.later(lambda: self._weigh(nll_MKB))
+        gradients = gradients_of(fleet.parameters, nll_MKB, self._d_nll_MKB, side_stream.finish)
+        return self._judge(list(gradients.values())), gradients
+
+    def _weigh(self, nll_MKB: Tensor) -> None:
+        """Every run's loss, which is judged next."""
         M, K, B = nll_MKB.shape
         nll_MKB = nll_MKB.detach().contiguous()
-        self._code["weigh"].launch((M,), THREADS, nll_MKB, weights_MK, self._losses_M2, K, B)
+        self._code["weigh"].launch((M,), THREADS, nll_MKB, self._fleet.weights_MK, self._losses_M2, K, B)
 
-    def judge(self, gradients: Sequence[Tensor], last_M: Tensor, done: Tensor, changing: Sequence[Tensor]) -> Tensor:
-        """Which runs take this update: [M]. `changing`: which batch stopped a run, why, its losses' sum and count."""
-        alive_M = torch.empty(len(last_M), dtype=torch.bool, device=last_M.device)
-        tables = [_table([(g, g, (g,)) for g in some]) for some in _groups(gradients)]
+    def _judge(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Which runs take this update: [M]."""
+        fleet = self._fleet
+        alive_M = torch.empty(len(fleet.last_M), dtype=torch.bool, device=fleet.last_M.device)
+        tables = [_table([(g, g, (g,)) for g in group]) for group in _groups(gradients)]
         expected = sum(chunks for _, chunks in tables)
-        for held, chunks in tables:
+        for table, chunks in tables:
             self._code["judge"].launch(
-                (chunks, len(alive_M)), THREADS, held, self._seen_M, expected, self._losses_M2, last_M, done,
-                *changing, alive_M,
+                (chunks, len(alive_M)), THREADS, table, self._seen_M, expected, self._losses_M2, fleet.last_M,
+                fleet.number, *fleet.progress, alive_M,
             )  # fmt: skip
         return alive_M
 
-    def update(
-        self,
-        tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]],
-        learning_rate_M: Tensor,
-        alive_M: Tensor,
-        done: Tensor,
-    ) -> None:
-        """Change each (parameter, gradient, moments) in place where a run is alive; `done` counts updates before."""
-        for some in _groups(tensors):
-            held, chunks = _table(some)
-            self._code["update"].launch((chunks, len(alive_M)), THREADS, held, learning_rate_M, alive_M, done)
+    def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Change weights and moments in place where a run is alive."""
+        fleet = self._fleet
+        tensors = [
+            (fleet.parameters[name].detach(), gradient, fleet.moments[name]) for name, gradient in gradients.items()
+        ]
+        for group in _groups(tensors):
+            table, chunks = _table(group)
+            self._code["update"].launch(
+                (chunks, len(alive_M)), THREADS, table, fleet.learning_rate_M, alive_M, fleet.number
+            )
+
+
+class UnfusedUpdate(Update):
+    """The plain update, its products as the precision wants them. A step does not branch: nothing would wait for it."""
+
+    def __init__(self, plain: Update, precision: str) -> None:
+        self._plain, self._precision = plain, precision
+
+    def begin(self, count: int) -> None:
+        """The next update has this number, counted from 1."""
+        self._plain.begin(count)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Products as the precision wants them."""
+        return multiplying(self._precision)
+
+    def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Which runs take this update, and the gradients."""
+        return self._plain.judged(nll_MKB)
+
+    def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Change weights and moments where a run is alive."""
+        self._plain.change(gradients, alive_M)
 
 
 def _groups(tensors: Sequence[Any]) -> list[Sequence[Any]]:

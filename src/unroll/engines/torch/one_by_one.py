@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from unroll.engines.steppers import Array, Ids
 from unroll.model import conditioning
 from unroll.model.model import Model
+from unroll.model.steppers import Array, Ids
 
 
 class Rows:

@@ -21,16 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from unroll.base import plugins
 
 if TYPE_CHECKING:  # naming the procedures must not cost an import of torch
-    from torch import Tensor, device
+    from torch import Tensor
 
-    from unroll.engines.kernels import States
     from unroll.model.model import Model
+    from unroll.model.network import States
 
 PROCEDURES = ("windowed", "progressive")  # the paper's two, under which every run is scored at its end
-# How much one tensor of a chunk may take; a kernel may hold a dozen as large as h over time. Caches like them small,
-# while a GPU needs many rows to be busy. Neither depends on what is free: chunks, and so last bits, stay as they are.
-ROOM = 2**21  # bytes
-SHARE_OF_CUDA = 128  # parts of a GPU's memory
 TILE = 64  # rows that a GPU's kernels work on at a time; no chunk has fewer, whatever the room
 
 
@@ -52,12 +48,3 @@ def load(name: str) -> Sampler:
 def forgets(name: str) -> bool:
     """Whether a procedure looks at no more than the last k2 tokens."""
     return bool(getattr(load(name), "FORGETS", False))
-
-
-def room(where: device) -> int:
-    """Bytes that one tensor of a chunk may take."""
-    if where.type != "cuda":
-        return ROOM
-    from torch import cuda
-
-    return int(cuda.get_device_properties(where).total_memory) // SHARE_OF_CUDA

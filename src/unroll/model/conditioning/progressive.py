@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from unroll.engines.kernels import States
 from unroll.model.model import Model
+from unroll.model.network import States
 
 CHUNK = 512  # time steps of one call of the kernel
 

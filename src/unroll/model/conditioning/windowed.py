@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from unroll.engines.kernels import States
 from unroll.model import conditioning
 from unroll.model.model import Model
+from unroll.model.network import States
 
 FORGETS = True
-STEPS = 8  # of one call of the kernel on a CPU, whose caches hold no more; a GPU reads a window in one
 
 
 class Memory(NamedTuple):
@@ -53,8 +52,8 @@ def hidden(model: Model, ids_MN: Tensor, k2: int, first: States | None = None) -
     """All windows of a text are rows of one long batch, read in chunks."""
     first = first if first is not None else model.first_state(1)
     M, rows, H = first[0][0].shape
-    steps = k2 if model.device.type == "cuda" else min(k2, STEPS)
-    fitting = conditioning.room(model.device) // (M * steps * H * model.dtype.itemsize)
+    steps = model.engine.steps_at_once(k2)
+    fitting = model.engine.chunk_bytes // (M * steps * H * model.dtype.itemsize)
     side_by_side = max(conditioning.TILE, fitting // conditioning.TILE * conditioning.TILE)
     for chunk_MnT in ids_MN[:, :-1].unfold(1, k2, 1).split(max(1, side_by_side // rows), dim=1):
         n = chunk_MnT.shape[1]

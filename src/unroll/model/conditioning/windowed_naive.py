@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unroll.engines.kernels import States
 from unroll.model.model import Model
+from unroll.model.network import States
 
 FORGETS = True
 

@@ -10,6 +10,7 @@ import torch
 
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
+from unroll.engines.choice import engine_of
 from unroll.studies.benchmark import peers
 from unroll.studies.benchmark.shapes import Shape
 from unroll.training.learner import Learner
@@ -78,5 +79,5 @@ class Workshop:
         # One seed, so that starting values are drawn once; other splits, so that no two runs read the same tokens.
         settings = {"precision": entry.precision, "device": str(self.device), "kernel": self.kernel}
         runs = [devices.resolve(entry.shape.experiment(split_seed=m, **settings)) for m in range(entry.runs)]
-        learner = Learner(runs, [self.corpus] * entry.runs, self.device, runs[0].kernel)
-        return Racer(learner.step, lambda: learner.look().loss(0), learner.model.kernel_name)
+        learner = Learner(runs, [self.corpus] * entry.runs, engine_of(self.device, runs[0].kernel))
+        return Racer(learner.step, lambda: learner.look().loss(0), learner.engine.kernel)

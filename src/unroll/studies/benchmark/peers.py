@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unroll.corpus.corpus import Corpus
-from unroll.engines.torch.head import LEAK
+from unroll.model.head import LEAK
 from unroll.studies.benchmark.capture import captured
 from unroll.studies.benchmark.numerics import DTYPES, numerics
 from unroll.studies.benchmark.shapes import Shape

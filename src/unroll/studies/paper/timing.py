@@ -14,9 +14,10 @@ import torch
 
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
+from unroll.engines.choice import engine_of
+from unroll.experiment.decoding import Decoding
 from unroll.experiment.experiment import Experiment
 from unroll.model.model import Model
-from unroll.sampling.decoding import Decoding
 from unroll.sampling.host_loop import Stream, generate
 from unroll.studies.paper.experiments import Scale, experiment
 from unroll.studies.paper.figures import BEST, CORPORA, K1, TABLE, TIMED_CORPUS, Series, series, training
@@ -125,7 +126,7 @@ def _times(
     device = devices.find(run.device)
     torch.set_num_threads(run.threads or 1)
     clock = Clock(device, between)
-    learner = Learner([run] * fleet, [corpus] * fleet, device, run.kernel)
+    learner = Learner([run] * fleet, [corpus] * fleet, engine_of(device, run.kernel))
     batch = clock.milliseconds(learner.step, BLOCK) / fleet
     if key is not None and key not in tokens:
         model = learner.model.runs([0])

@@ -8,12 +8,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing
 
-import torch
-
 from unroll.base import limits
 from unroll.base.errors import Interrupted, RunError, SaveError, UnrollError
 from unroll.corpus.open_corpora import Library
-from unroll.engines import buffer_pool
+from unroll.engines import devices
 from unroll.runs.folder import RunFolder
 from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
 from unroll.training.events import Ended, Evaluated, Event, Stepped, Warned
@@ -42,9 +40,7 @@ def work(job: Job, library: Library) -> Iterator[Report]:
     finally:
         # Only now, the error forgotten, nothing holds what filled the memory.
         gc.collect()
-        buffer_pool.give_back()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        devices.give_back()
     yield report
 
 

@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines import cpu_threads
-from unroll.engines.buffer_pool import take
-from unroll.engines.cpu import builder, cells, parallel_calls
+from unroll.engines.cpu import builder, cells, parallel_calls, workers
+from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.cells import CellStep
 from unroll.engines.cpu.packing import grown, packed, padded, panel, start
 from unroll.engines.cpu.partial_sums import Shares
 from unroll.engines.cpu.products import BLOCK, room_for, terms_of
-from unroll.engines.kernels import Network, States
 from unroll.model.cells import State
+from unroll.model.network import Network, States
 
 RANK = 3
 OWN = 16  # rows of a part that are worth a gradient of all recurrent weights of its own
@@ -235,7 +234,7 @@ def _weight_gradient(x_MNK: Tensor, d_records_MNG: Tensor, filled: slice, narrow
 
 def _stretches(of: slice, whole: int) -> list[slice]:
     """In multiples of `whole`, a stretch a thread."""
-    found = cpu_threads.divided((of.stop - of.start) // whole, cpu_threads.count())
+    found = workers.divided((of.stop - of.start) // whole, workers.count())
     return [slice(of.start + own.start * whole, of.start + own.stop * whole) for own in found if own.stop > own.start]
 
 

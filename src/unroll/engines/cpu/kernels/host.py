@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines.kernels import Network, States, products_by_torch
+from unroll.engines.kernels import products_by_torch
 from unroll.model.cells import State, lstm
+from unroll.model.network import Network, States
 
 RANK = 2
 BLOCK = 1 << 21  # bytes of factors in a block of time steps: about the second-level caches of two cores

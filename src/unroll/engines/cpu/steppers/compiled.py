@@ -14,8 +14,8 @@ import torch
 from unroll.engines.cpu import builder, cells
 from unroll.engines.cpu.steppers.compiled_weights import Head, Scratch, Shared, Weights
 from unroll.engines.cpu.steppers.compiled_windows import Rolling
-from unroll.engines.steppers import Array, Ids, Stepper
 from unroll.model.model import Model
+from unroll.model.steppers import Array, Ids, Stepper
 
 # Bytes of weights that one core alone reads fast enough for a single row. More are multiplied by torch, whose threads
 # divide them. A core of AMD's Zen reads its third-level cache several times as fast as one of Intel's servers does.

@@ -16,15 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unroll.engines import cpu_threads
-from unroll.engines.cpu import cells, parallel_calls
+from unroll.engines.cpu import cells, parallel_calls, workers
 from unroll.engines.cpu.cells import CellStep
 from unroll.engines.cpu.packing import grown, packed, padded
 from unroll.engines.cpu.steppers.one_row import OneRow
-from unroll.engines.kernels import Layer
-from unroll.engines.steppers import Array
-from unroll.engines.torch.head import LEAK
+from unroll.model.head import LEAK
 from unroll.model.model import Model
+from unroll.model.network import Layer
+from unroll.model.steppers import Array
 
 WIDE = 1 << 20  # bytes of a matrix that several threads read for a single row
 FEW = 16  # rows that are not worth a second thread
@@ -111,9 +110,9 @@ class Shared:
 
     def do(self, rows: int) -> None:
         """For so many rows."""
-        threads = max(1, min(cpu_threads.count(), rows // FEW))
+        threads = max(1, min(workers.count(), rows // FEW))
         if (rows, threads) != self._planned:
-            own = [self._call(s.start, s.stop - s.start) for s in cpu_threads.divided(rows, threads)]
+            own = [self._call(s.start, s.stop - s.start) for s in workers.divided(rows, threads)]
             self._ready = parallel_calls.ready(self._function, np.array(own, np.int64), threads)
             self._planned = rows, threads
         self._ready()
@@ -141,7 +140,7 @@ class Head:
     def logits(self, rows: int) -> Array:
         """[B, V]."""
         if rows == 1 and self._one_row:
-            self._one_row.logits(cpu_threads.count())
+            self._one_row.logits(workers.count())
         else:
             self._rows.do(rows)
         return self._logits_BV[:rows]

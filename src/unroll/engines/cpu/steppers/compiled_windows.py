@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from unroll.engines import cpu_threads
-from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.builder import vector_bytes
 from unroll.engines.cpu.steppers.compiled_weights import FEW, Head, Scratch, Weights
 from unroll.engines.cpu.steppers.taking import taken
-from unroll.engines.steppers import Array, Ids
+from unroll.model.steppers import Array, Ids
 
 # Windows that stay together. A product multiplies rows by fours and more, and single ones take as long as several. With
 # the widest vectors it does so by sixes as well, of which with fours any even number can be made.
@@ -89,7 +88,7 @@ class Rolling:
 
     def read(self, ids_B: Ids) -> None:
         """Each row reads one token."""
-        threads = cpu_threads.count()
+        threads = workers.count()
         begun = [row.begin(token) for row, token in zip(self._rows, ids_B, strict=True)]
         if (threads, *begun) != self._planned:
             self._plan(threads, begun)
@@ -124,5 +123,5 @@ class Rolling:
 def _shares(windows: int, threads: int) -> list[slice]:
     """So many windows for the threads, the largest share first: the caller's thread takes it, which need not wake."""
     together = TOGETHER_IF_WIDE if vector_bytes() == 64 else TOGETHER
-    shares = cpu_threads.divided(-(-windows // together), max(1, min(threads, windows // FEW)))
+    shares = workers.divided(-(-windows // together), max(1, min(threads, windows // FEW)))
     return [slice(own.start * together, min(own.stop * together, windows)) for own in reversed(shares)]

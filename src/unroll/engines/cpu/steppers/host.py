@@ -11,8 +11,8 @@ from unroll.engines.cpu.steppers.host_cells import ARRANGED
 from unroll.engines.cpu.steppers.host_progressive import Progressive
 from unroll.engines.cpu.steppers.host_weights import Weights
 from unroll.engines.cpu.steppers.host_windows import Again, Rolling
-from unroll.engines.steppers import Stepper
 from unroll.model.model import Model
+from unroll.model.steppers import Stepper
 
 STEPPERS: dict[str, type[Progressive] | type[Rolling] | type[Again]] = {
     "progressive": Progressive,

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from unroll.engines.cpu import builder
 from unroll.engines.cpu.steppers.tiles import add_product
-from unroll.engines.kernels import Layer
-from unroll.engines.steppers import Array
 from unroll.model import cells
 from unroll.model.cells import gru, lstm, rnn
+from unroll.model.network import Layer
+from unroll.model.steppers import Array
 
 Step = Callable[["Work", tuple[Array, ...], Tensor], None]
 

@@ -13,7 +13,7 @@ import torch
 from unroll.engines.cpu.steppers import tiles
 from unroll.engines.cpu.steppers.host_cells import Work, zeros
 from unroll.engines.cpu.steppers.host_weights import Head, Weights, reach
-from unroll.engines.steppers import Array, Ids
+from unroll.model.steppers import Array, Ids
 
 
 class _Tile:

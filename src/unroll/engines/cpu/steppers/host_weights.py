@@ -13,9 +13,9 @@ from torch import Tensor
 
 from unroll.engines.cpu.steppers import tiles
 from unroll.engines.cpu.steppers.host_cells import HostLayer, Work, zeros
-from unroll.engines.steppers import Array
-from unroll.engines.torch.head import LEAK
+from unroll.model.head import LEAK
 from unroll.model.model import Model
+from unroll.model.steppers import Array
 
 
 class Weights:

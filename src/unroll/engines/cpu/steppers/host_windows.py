@@ -20,7 +20,7 @@ from unroll.engines.cpu.steppers.host_progressive import Progressive
 from unroll.engines.cpu.steppers.host_weights import Head, Weights
 from unroll.engines.cpu.steppers.taking import taken
 from unroll.engines.last_tokens import LastTokens
-from unroll.engines.steppers import Array, Ids
+from unroll.model.steppers import Array, Ids
 
 
 class _Windows:

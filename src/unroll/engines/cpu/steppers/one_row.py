@@ -13,13 +13,12 @@ from functools import cache
 import numpy as np
 from torch import Tensor
 
-from unroll.engines import cpu_threads
-from unroll.engines.cpu import parallel_calls
+from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.builder import Code, Value
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import panel, start
 from unroll.engines.cpu.products import Begin, Left, product
-from unroll.engines.torch.head import LEAK
+from unroll.model.head import LEAK
 
 
 def through(
@@ -63,7 +62,7 @@ class OneRow:
     def logits(self, threads: int) -> None:
         """By so many threads."""
         if threads not in self._ready:
-            calls = [self._call(own) for own in cpu_threads.divided(len(self._panels[0]), threads)]
+            calls = [self._call(own) for own in workers.divided(len(self._panels[0]), threads)]
             self._ready[threads] = parallel_calls.ready(self._dense, np.array(calls, np.int64), threads)
         self._ready[threads]()
         self._out(*self._last)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines import precisions
 from unroll.engines.cuda import cells, compiler
-from unroll.engines.kernels import Network, States, state_at
-from unroll.engines.precisions import product
+from unroll.engines.cuda.products import product
 from unroll.model.cells import RecurrentCell, State
+from unroll.model.network import Network, States, state_at
+from unroll.model.precisions import PRECISIONS
 
 RANK = 2
 THREADS = 256
@@ -64,7 +64,7 @@ class _Layer(torch.autograd.Function):
         *first: Tensor,
     ) -> State:
         (M, T, B), (H, G) = below.shape[:3], W_h.shape[1:]
-        real = precisions.PRECISIONS[network.precision].products
+        real = PRECISIONS[network.precision].products
         W_x_real, W_h_real = W_x.to(real), W_h.to(real)
         if below.dtype == torch.int32:
             ids, pre_x = below, W_x + b.unsqueeze(1)

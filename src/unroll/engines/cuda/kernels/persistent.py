@@ -22,9 +22,9 @@ from torch.nn.functional import pad
 
 from unroll.base.errors import ConfigurationError
 from unroll.engines.cuda import cells, compiler, side_stream
-from unroll.engines.kernels import Layer, Network, States
-from unroll.engines.precisions import product
+from unroll.engines.cuda.products import product
 from unroll.model.cells import RecurrentCell, State
+from unroll.model.network import Layer, Network, States
 
 ROWS = (16, 32, 64)  # that a cluster may serve
 CLUSTERS = 7  # of 16 blocks that an H100 or H200 holds at a time

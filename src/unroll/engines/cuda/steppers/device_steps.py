@@ -33,10 +33,10 @@ from unroll.engines.cuda.steppers.weights import (
     tiles_of_rows,
 )
 from unroll.engines.last_tokens import LastTokens
-from unroll.engines.steppers import Array, Drawer, Ids, Seat, Stepper
-from unroll.engines.torch.head import LEAK
+from unroll.experiment.decoding import Decoding
+from unroll.model.head import LEAK
 from unroll.model.model import Model
-from unroll.sampling.decoding import Decoding
+from unroll.model.steppers import Array, Drawer, Ids, Seat, Stepper
 
 _NAMES = ("products", "steps", "halves", "choice", "many", "messages", "one")
 PIECES = [Path(__file__).with_name(f"{name}.cu") for name in _NAMES]

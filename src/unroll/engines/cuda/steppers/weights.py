@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unroll.engines.kernels import Layer
 from unroll.model.cells import RecurrentCell, gru, lstm, rnn
 from unroll.model.model import Model
+from unroll.model.network import Layer
 
 TERMS, COLUMNS = 32, 16  # of a part, of a group
 TILE, CHUNK = 8, 16  # rows and terms of the matrix units

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unroll.engines.kernels import Network, States, embed, products_by_torch, state_at
+from unroll.engines.kernels import products_by_torch
 from unroll.model.cells import State
+from unroll.model.network import Network, States, embed, state_at
 
 
 class _Clip(torch.autograd.Function):

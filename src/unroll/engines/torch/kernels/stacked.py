@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines.kernels import Network, States, embed, products_by_torch, state_at
+from unroll.engines.kernels import products_by_torch
 from unroll.model.cells import RecurrentCell, State
+from unroll.model.network import Network, States, embed, state_at
 
 RANK = 1
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unroll.engines import cpu_threads
-from unroll.engines.buffer_pool import take
+from unroll.engines.cpu import workers
+from unroll.engines.cpu.buffer_pool import take
+from unroll.model.head import LEAK
 
-LEAK = 0.01
 ROWS = 160  # of a chunk, so that its dense activations (0.7 MB at D = 1024) and its weights share a core's cache
 
 
@@ -50,7 +50,7 @@ class _Nll(torch.autograd.Function):
                 chosen = log_p_RV.gather(-1, targets_MN[m, rows].unsqueeze(-1))
                 torch.neg(chosen.flatten(), out=nll_MN[m, rows])
 
-        cpu_threads.each_of(len(h_MNH), len(chunks), some)
+        workers.each_of(len(h_MNH), len(chunks), some)
         ctx.held = held
         ctx.save_for_backward(h_MNH, dense_W, out_W, targets_MN)
         return nll_MN
@@ -86,7 +86,7 @@ class _Nll(torch.autograd.Function):
                 torch.mm(d_x, W_back[m], out=d_h[m, rows])
                 begun = 1.0
 
-        cpu_threads.each_of(M, P, some)
+        workers.each_of(M, P, some)
         found = (x[:, 0] if P == 1 else x.sum(1) for x in (d_W_MPHD, d_dense_b_MPD, d_O_MPDV, d_out_b_MPV))
         return d_h, *found, None
 
@@ -101,7 +101,7 @@ def _take(chunks: list[slice], dense_W: Tensor, out_W: Tensor) -> list[tuple[Ten
 def _chunks(N: int) -> list[list[slice]]:
     """Each part's rows, in chunks that go through all layers together."""
     found = []
-    for own in cpu_threads.divided(N, min(N, cpu_threads.count())):
+    for own in workers.divided(N, min(N, workers.count())):
         bounds = [*range(own.start, own.stop, ROWS), own.stop]
         found.append([slice(start, stop) for start, stop in pairwise(bounds)])
     return found

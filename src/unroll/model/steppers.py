@@ -28,8 +28,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from unroll.experiment.decoding import Decoding
 from unroll.model.model import Model
-from unroll.sampling.decoding import Decoding
 
 ROOM = 2**30  # bytes of states
 MOST = 4096  # rows
@@ -99,25 +99,3 @@ def most_rows(model: Model, k2: int, procedure: str) -> int:
     in_flight = k2 if procedure == "windowed" else 1
     row = in_flight * shape.layers * shape.hidden * len(model.cell.STATES) * model.dtype.itemsize
     return max(1, min(MOST, ROOM // row))
-
-
-def prepare(model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
-    """The fastest stepper there is for a model of one run, for up to so many rows."""
-    from unroll.engines.cpu.steppers import compiled, host
-    from unroll.engines.cuda.steppers import device_steps
-    from unroll.engines.torch.one_by_one import Rows
-
-    if compiled.supports(model, procedure):
-        return compiled.prepare(model, k2, procedure, capacity)
-    if host.supports(model, procedure):
-        return host.prepare(model, k2, procedure, capacity)
-    if device_steps.supports(model, procedure):
-        return device_steps.prepare(model, k2, procedure)
-    return Rows(model, k2, procedure)
-
-
-def drawer(model: Model, k2: int, procedure: str) -> Drawer | None:
-    """Rows that draw by themselves, where there is a device for it."""
-    from unroll.engines.cuda.steppers import device_steps
-
-    return device_steps.drawer(model, k2, procedure) if device_steps.supports(model, procedure) else None

@@ -1,0 +1,35 @@
+"""Optimisers as machine code: the files of `model/optimisers` once more, for vectors. One file an optimiser:
+
+    factors(count)                          what depends on the number of the update alone, from 1
+    written(code, g, moments, rate, …)      the amount to subtract and the moments after; … are the factors
+
+An optimiser without such a file is changed by torch's operations, on threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from unroll.engines.cpu.builder import Code, Value
+from unroll.model.optimisers import Optimiser, file_name
+
+
+class WrittenOptimiser(Protocol):
+    """What every file here is."""
+
+    def factors(self, count: int) -> tuple[float, ...]: ...
+
+    def written(
+        self, code: Code, g: Value, moments: Sequence[Value], rate: Value, *factors: Value
+    ) -> tuple[Value, tuple[Value, ...]]: ...
+
+
+def of(optimiser: Optimiser) -> WrittenOptimiser | None:
+    """The machine code of an optimiser; None where there is no such file."""
+    name = file_name(optimiser)
+    if name is None or importlib.util.find_spec(f"{__name__}.{name}") is None:
+        return None
+    return cast(WrittenOptimiser, importlib.import_module(f"{__name__}.{name}"))

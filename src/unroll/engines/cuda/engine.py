@@ -1,0 +1,99 @@
+"""An NVIDIA GPU: CUDA C++ for layers, head, update and batches, and steps recorded as graphs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from unroll.engines import kernels
+from unroll.engines.cuda import head as cuda_head
+from unroll.engines.cuda import products
+from unroll.engines.cuda.dropout_masks import Dropout as Masks
+from unroll.engines.cuda.replay import GraphReplay
+from unroll.engines.cuda.steppers import device_steps
+from unroll.engines.cuda.update import FusedUpdate, UnfusedUpdate
+from unroll.model.dropout import Dropout
+from unroll.model.engine import Engine, FleetTensors, Replay, Update
+from unroll.model.head import LEAK, Head
+from unroll.model.model import Model
+from unroll.model.network import Network, States
+from unroll.model.steppers import Drawer, Stepper
+
+SHARE = 128  # parts of a GPU's memory, of which one tensor may take one where a text is read in chunks
+
+
+class CudaEngine(Engine):
+    """One kernel for the recurrent layers; `plain` does what nothing here is faster at."""
+
+    def __init__(self, device: torch.device, kernel: str, plain: Engine) -> None:
+        self.device, self.kernel, self._plain = device, kernel, plain
+        self._kernel = kernels.load(kernel)
+
+    def refusal(self, network: Network) -> str | None:
+        """Why the kernel cannot compute these layers, in its own words; None where it can."""
+        return self._kernel.supports(network, self.device)
+
+    def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
+        """All layers over all time steps, by the kernel."""
+        return self._kernel.run(network, ids_MTB, first, at_M)
+
+    def last_steps(
+        self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
+    ) -> tuple[Tensor, States]:
+        """The same, but h of the last K steps alone."""
+        return kernels.run_last(self._kernel, network, ids_MTB, first, at_M, K)
+
+    def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
+        """The negative log-likelihood of each target; in float64 the plain head computes it."""
+        if head.dense_W.dtype != torch.float32:
+            return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
+        masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.any)
+        return cuda_head.nll(h_MNH, *head, targets_MN, masks, precision, LEAK)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """A batched product whose sums are not rounded."""
+        return products.product(a, b)
+
+    def update(self, fleet: FleetTensors) -> Update:
+        """One pass over memory, where the optimiser has its CUDA text; in float64 and without it, the plain update."""
+        if fleet.learning_rate_M.dtype == torch.float32 and FusedUpdate.knows(fleet.optimiser):
+            return FusedUpdate(fleet)
+        return UnfusedUpdate(self._plain.update(fleet), fleet.precision)
+
+    def replay(self) -> Replay:
+        """Steps are recorded as graphs."""
+        return GraphReplay()
+
+    def rows(self, model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
+        """Rows that read many tokens a launch, where the model's cell is known; else plain ones."""
+        if device_steps.supports(model, procedure):
+            return device_steps.prepare(model, k2, procedure)
+        return self._plain.rows(model, k2, procedure, capacity)
+
+    def draws(self, model: Model, k2: int, procedure: str) -> Drawer | None:
+        """Rows that draw by themselves, where the model's cell is known."""
+        return device_steps.drawer(model, k2, procedure) if device_steps.supports(model, procedure) else None
+
+    def reading(self, precision: str) -> AbstractContextManager[None]:
+        """Products as the precision wants them."""
+        return products.multiplying(precision)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much one tensor may take where a text is read in chunks: a GPU needs many rows to be busy."""
+        return int(torch.cuda.get_device_properties(self.device).total_memory) // SHARE
+
+    def steps_at_once(self, k2: int) -> int:
+        """How many steps of its windows an evaluation reads in one call: a whole window."""
+        return k2
+
+    @property
+    def looks_cost_nothing(self) -> bool:
+        """The host waits for what it looks at."""
+        return False
+
+    def wait(self) -> None:
+        """Let the device finish."""
+        torch.cuda.synchronize(self.device)

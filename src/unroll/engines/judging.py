@@ -1,0 +1,96 @@
+"""Which runs take an update, in torch's own operations: what the plain update and the CPU's have in common.
+
+Shapes: M runs, K scored positions, B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from unroll.model.engine import FleetTensors, Update
+
+
+class JudgedUpdate(Update):
+    """An update that looks at losses and gradients before it changes anything."""
+
+    def __init__(self, fleet: FleetTensors) -> None:
+        self.fleet = fleet
+        self._d_nll_MKB = loss_gradient(fleet)
+        self._weight_M = fleet.weights_MK.double().sum(-1)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Nothing: torch multiplies as it is asked to."""
+        return nullcontext()
+
+    def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Which runs take this update, and every parameter's gradient; the losses are counted."""
+        weighted_MKB = nll_MKB * self._d_nll_MKB
+        loss_M = weighted_MKB.detach().sum((1, 2))
+        # The gradient of one number: given a gradient, torch imports modules for half a second that nothing here needs.
+        gradients = gradients_of(self.fleet.parameters, weighted_MKB.sum())
+        with torch.no_grad():
+            alive_M = self._alive(loss_M, gradients)
+            self.fleet.loss_sum_M.add_(torch.where(alive_M, loss_M / self._weight_M, 0.0))
+            self.fleet.loss_count_M.add_(alive_M)
+        return alive_M, gradients
+
+    def _alive(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The runs that have not ended, and whose loss and gradients are finite."""
+        fleet = self.fleet
+        going_M = (fleet.stopped_M == 0) & (fleet.last_M > fleet.number)
+        finite_M = loss_M.abs() < torch.inf
+        reason_M = torch.where(finite_M, torch.where(self.finite(gradients), 0, 2), 1)
+        bad_M = going_M & (reason_M > 0)
+        fleet.stopped_M.copy_(torch.where(bad_M, fleet.number + 1, fleet.stopped_M))
+        fleet.reason_M.copy_(torch.where(bad_M, reason_M, fleet.reason_M))
+        return going_M & ~bad_M
+
+    def finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """Whether every gradient of each run is finite: [M]."""
+        # The extremes are finite only if every element is: a NaN is larger and smaller than everything here.
+        flat = [g.flatten(1) for g in gradients.values()]
+        return torch.isfinite(torch.stack([extreme for g in flat for extreme in (g.amax(1), g.amin(1))])).all(0)
+
+
+def loss_gradient(fleet: FleetTensors) -> Tensor:
+    """The gradient of a fleet's loss with respect to each likelihood: the loss is a fixed sum of them. [M, K, B]."""
+    share_MK = fleet.weights_MK * (1 / fleet.rows)
+    return share_MK.unsqueeze(-1).repeat(1, 1, fleet.rows)
+
+
+def gradients_of(
+    parameters: Mapping[str, Tensor],
+    loss: Tensor,
+    arriving: Tensor | None = None,
+    finish: Callable[[], None] = lambda: None,
+) -> dict[str, Tensor]:
+    """Every parameter's gradient. `finish` waits for what the way back began elsewhere."""
+    gradients = torch.autograd.grad(loss, list(parameters.values()), arriving)
+    finish()
+    return {name: g.contiguous() for name, g in zip(parameters, gradients, strict=True)}
+
+
+def per_run(value_M: Tensor, tensor: Tensor) -> Tensor:
+    """A value for each run, shaped to broadcast over a tensor."""
+    return value_M.view(-1, *[1] * (tensor.dim() - 1))
+
+
+def change(
+    fleet: FleetTensors,
+    parameter: Tensor,
+    gradient: Tensor,
+    moments: tuple[Tensor, ...],
+    alive_M: Tensor,
+    count: int | Tensor,
+    all_alive: bool = False,
+) -> None:
+    """Change one parameter and its moments in place, where a run is alive."""
+    rate, alive = per_run(fleet.learning_rate_M, gradient), per_run(alive_M, gradient)
+    amount, new_moments = fleet.optimiser.update(gradient, moments, rate, count)
+    parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
+    for old, new in zip(moments, new_moments, strict=True):
+        old.copy_(new if all_alive else torch.where(alive, new, old))

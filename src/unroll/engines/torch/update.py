@@ -1,0 +1,20 @@
+"""The plain update: any optimiser, any device, one parameter after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from unroll.engines.judging import JudgedUpdate, change
+
+
+class PlainUpdate(JudgedUpdate):
+    """The number of the update stands in a tensor, so that the host never waits for the device."""
+
+    def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Change weights and moments where a run is alive."""
+        fleet = self.fleet
+        count = (fleet.number + 1).double()
+        for name, gradient in gradients.items():
+            change(fleet, fleet.parameters[name], gradient, fleet.moments[name], alive_M, count)

@@ -1,0 +1,173 @@
+"""The seam in front of every backend: what the model, the learner and the sampler ask of it.
+
+One engine is chosen once, for a device and a kernel (`engines/choice.py`), and asked for everything that is computed.
+`engines/torch` is the truth: plain, for any cell. Every other engine equals it, outputs and all gradients; for what it
+does not do it asks the plain one.
+
+Shapes: M runs, T time, B rows, K scored positions, N = K·B, H hidden.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from unroll.corpus.batches import Batch, Batches
+from unroll.model.dropout import Dropout
+from unroll.model.head import Head
+from unroll.model.network import Network, States
+from unroll.model.optimisers import Optimiser
+
+if TYPE_CHECKING:  # a model holds its engine, and an engine reads models
+    from unroll.model.model import Model
+    from unroll.model.steppers import Drawer, Stepper
+
+
+@dataclass(frozen=True)
+class FleetTensors:
+    """What a training step changes, and what it is judged by. Everything carries the run axis."""
+
+    optimiser: Optimiser
+    parameters: Mapping[str, Tensor]
+    moments: Mapping[str, tuple[Tensor, ...]]
+    learning_rate_M: Tensor
+    precision: str
+    weights_MK: Tensor  # of the loss
+    rows: int
+    number: Tensor  # batches done, as one number on the device
+    last_M: Tensor  # batches that each run asks for
+    stopped_M: Tensor  # the batch that went wrong, counted from 1; 0: none
+    reason_M: Tensor  # 1: the loss was not finite; 2: a gradient was not
+    loss_sum_M: Tensor  # since the last evaluation
+    loss_count_M: Tensor
+
+    @property
+    def progress(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Which batch stopped a run, why, and its losses' sum and count."""
+        return self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M
+
+
+class Update(ABC):
+    """Gradients, which runs take them, and how they change the weights."""
+
+    def begin(self, count: int) -> None:
+        """The next update has this number, counted from 1."""
+        return
+
+    @abstractmethod
+    def computing(self) -> AbstractContextManager[None]:
+        """What surrounds the computation of likelihoods and gradients."""
+
+    @abstractmethod
+    def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Which runs take this update, [M], and the gradient of every parameter. The losses are counted.
+
+        A run takes it if it has not ended, and its loss and its gradients are finite.
+        """
+
+    @abstractmethod
+    def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Change weights and moments where a run is alive."""
+
+
+class Step(Protocol):
+    """A training step that can be recorded. It depends on tensors alone, never on a value that Python looked at."""
+
+    batches: Batches
+    update: Update
+    counters: Tensor  # the number of the next batch, and a second number that the engine may use
+
+    @property
+    def number(self) -> Tensor:
+        """The number of the next batch, on the device."""
+
+    def advance(self, batch: Batch) -> None:
+        """Train on this batch."""
+
+    def changing(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+
+
+class Replay(ABC):
+    """How a training step is done again and again. It holds no step: a step's owner holds it."""
+
+    def prepare(self, step: Step, count: int) -> None:
+        """Make what is made only once, so that batch `count` does not have to wait for it."""
+        return
+
+    @abstractmethod
+    def run(self, step: Step, count: int) -> None:
+        """Train on batch `count`, which comes after the one before."""
+
+
+class Engine(ABC):
+    """One backend on one device, with one kernel for the recurrent layers."""
+
+    device: torch.device
+    kernel: str
+
+    @abstractmethod
+    def refusal(self, network: Network) -> str | None:
+        """Why these layers cannot be computed here, in words; None where they can."""
+
+    @abstractmethod
+    def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
+        """All layers over all time steps: the top layer's h [M, T, B, H], and every layer's state after step at_M."""
+
+    @abstractmethod
+    def last_steps(
+        self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
+    ) -> tuple[Tensor, States]:
+        """The same, but h of the last K steps alone; first states are [M, B, H] or [M, 1, H]."""
+
+    @abstractmethod
+    def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
+        """The negative log-likelihood of each target: [M, N]."""
+
+    @abstractmethod
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """A batched product of factors in fewer bits, whose sums are not rounded."""
+
+    @abstractmethod
+    def update(self, fleet: FleetTensors) -> Update:
+        """How these tensors are judged and changed."""
+
+    @abstractmethod
+    def replay(self) -> Replay:
+        """How steps are done: recorded and replayed where that pays."""
+
+    @abstractmethod
+    def rows(self, model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
+        """The fastest rows that read tokens and predict, for a model of one run."""
+
+    @abstractmethod
+    def draws(self, model: Model, k2: int, procedure: str) -> Drawer | None:
+        """Rows that draw by themselves, where the device has them."""
+
+    @abstractmethod
+    def reading(self, precision: str) -> AbstractContextManager[None]:
+        """What surrounds everything that is computed without gradients."""
+
+    @property
+    @abstractmethod
+    def chunk_bytes(self) -> int:
+        """How much one tensor may take where a text is read in chunks. It never depends on what is free."""
+
+    @abstractmethod
+    def steps_at_once(self, k2: int) -> int:
+        """How many steps of its windows an evaluation reads in one call."""
+
+    @property
+    @abstractmethod
+    def looks_cost_nothing(self) -> bool:
+        """Whether the host sees a tensor's numbers without waiting for the device."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Let the device finish, so that a clock read after this means something."""
