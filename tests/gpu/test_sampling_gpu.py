@@ -55,7 +55,7 @@ def models(
         [replace(small.experiments[0], device="cuda")], [symbols], values, engine_of(CUDA, "stacked")
     )
     return on_gpu, Model.stacked(
-        [tiny(precision="float64", **shape)], [symbols], values, torch.device("cpu"), "stacked"
+        [tiny(precision="float64", **shape)], [symbols], values, engine_of(torch.device("cpu"), "stacked")
     )
 
 
