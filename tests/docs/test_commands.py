@@ -48,10 +48,13 @@ def test_a_command_on_a_page_is_one_that_there_is(page: Path, line: str) -> None
 
 def test_pages_show_commands_at_all_and_the_guide_has_some_on_each_page() -> None:
     with_commands = {page.relative_to(ROOT).as_posix() for page, _ in SHOWN}
-    assert with_commands >= {"README.md", *(f"docs/{name}.md" for name in ("training", "sampling", "sweeps", "reports"))}
+    assert with_commands >= {
+        "README.md",
+        *(f"docs/{name}.md" for name in ("training", "sampling", "sweeps", "reports")),
+    }
 
 
-@pytest.mark.parametrize("line", ["train book.txt --preset small --no-option-of-ours", "eval", "sample RUN --length no"])
+@pytest.mark.parametrize("line", ["train book.txt --no-option-of-ours", "eval", "sample RUN --length no"])
 def test_a_command_that_there_is_not_is_found(line: str) -> None:
     with pytest.raises(WRONG):
         parse(shlex.split(line))
