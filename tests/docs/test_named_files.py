@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -57,3 +58,19 @@ def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as renderers of Markdown make them."""
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@every_page
+def test_every_function_that_a_page_names_beside_a_file_stands_in_it(page: Path) -> None:
+    beside = rf"`((?:{ROOMS})/[\w/]+\.\w+)`(?::|\s\()\s?`(?:\w+\.)?(\w+)`"
+    named = re.findall(beside, page.read_text("utf-8"))
+    assert [(path, name) for path, name in named if name not in (PACKAGE / path).read_text("utf-8")] == []
+
+
+def test_each_room_is_described_on_the_page_by_the_first_sentence_of_its_own_docstring() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    described = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    for room in ROOMS.split("|"):
+        docstring = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8"))) or ""
+        sentence = " ".join(docstring.split()).split(". ")[0].rstrip(".")
+        assert described[room].lower() == sentence.lower()
