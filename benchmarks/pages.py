@@ -1,4 +1,4 @@
-"""Renew the measured parts of docs/performance.md from the records in results/: tables between marks, and pictures.
+"""Renew the measured tables of docs/performance.md and docs/sampling.md from the records in results/, and the pictures.
 
 python benchmarks/pages.py
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from commands import TINY, tiny_run, unroll
-from paths import ROOT, TESTS
+from paths import TESTS
 
 import unroll as package
 from unroll.base import plugins
@@ -317,13 +317,6 @@ def test_the_live_panel_shows_any_name_and_any_kind_of_token(tmp_path: Path, mon
     assert "note: k1 = 12 is above k2 = 10" in shown
     sample = shown[shown.rindex("sample  ") :]
     assert " 6" in sample, "notes are shown with the spaces between them"
-
-
-def test_every_public_name_stands_in_the_readme() -> None:
-    import unroll as package
-
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert [name for name in package.__all__ if name != "__version__" and name not in text] == []
 
 
 def test_a_first_step_on_a_cpu_waits_for_no_modules_that_it_does_not_need() -> None:

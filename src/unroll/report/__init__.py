@@ -1,4 +1,4 @@
-"""Run folders and records -> one self-contained page that works offline.
+"""Run folders and records as one self-contained page that works offline.
 
 gathering.py     from paths to curves: runs, sweeps, folders of them, and the paper's records
 folders.py       a run folder as curves, in the form of the records

@@ -1,1 +1,1 @@
-"""A run on disk, and what can be asked of it."""
+"""A run on disk, and what can be asked of it: perplexity, score, drift, memorisation."""

@@ -1,1 +1,1 @@
-"""From a run to text."""
+"""From a run to text: prompts, controls, streams, beams, stop strings."""

@@ -1,1 +1,1 @@
-"""The training loop and what guards it."""
+"""The training loop and what guards it: steps, fleets, evaluations, saving, signals, early refusals."""
