@@ -11,7 +11,7 @@ import torch
 from unroll import Corpus
 from unroll.studies.benchmark.contestants import Entry, Racer
 from unroll.studies.benchmark.floors import Rate
-from unroll.studies.benchmark.measure import Care
+from unroll.studies.benchmark.heats import Care
 from unroll.studies.benchmark.record import Record, Row
 from unroll.studies.benchmark.shapes import Shape, random_corpus
 

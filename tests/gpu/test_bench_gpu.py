@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from unroll.studies.benchmark import capture, peers
+from unroll.studies.benchmark import peers, replay
 from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
-from unroll.studies.benchmark.measure import Care, run_group
+from unroll.studies.benchmark.heats import Care, run_group
 from unroll.studies.benchmark.shapes import Shape, random_corpus
 
 CUDA = torch.device("cuda")
@@ -35,7 +35,7 @@ def test_replays_go_on_training_where_the_warm_up_stopped(build, precision: str,
         for _ in range(STEPS):
             trainer.step()
             own.append(float(trainer.peer.last_loss))
-        assert int(trainer.peer.windows.number) == capture.WARM_UP + STEPS
+        assert int(trainer.peer.windows.number) == replay.WARM_UP + STEPS
         losses.append(own)
     assert losses[1] == pytest.approx(losses[0], rel=TOLERANCE[precision])
     assert len(set(losses[1])) == STEPS

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from unroll.studies.benchmark.contestants import Workshop
-    from unroll.studies.benchmark.measure import Care
+    from unroll.studies.benchmark.heats import Care
     from unroll.studies.benchmark.plan import Choice
     from unroll.studies.benchmark.record import Record
 
@@ -100,7 +100,7 @@ def bench(
 
     from unroll.base import plugins
     from unroll.engines import devices
-    from unroll.studies.benchmark import measure, plan
+    from unroll.studies.benchmark import heats, plan
     from unroll.studies.benchmark.contestants import Workshop
     from unroll.studies.benchmark.shapes import random_corpus
 
@@ -117,7 +117,7 @@ def bench(
     choice, notes = _allowed(choice, where.type)
     for note in notes:
         warn(note)
-    care = (measure.QUICK if quick else measure.CARE)[where.type]
+    care = (heats.QUICK if quick else heats.CARE)[where.type]
     care = replace(care, seconds=seconds or care.seconds, blocks=blocks or care.blocks)
     workshop = Workshop(random_corpus(), where, kernel)
     if profile:
@@ -135,7 +135,7 @@ def _measure(
     json: Path | None,
     picture: Path | None,
 ) -> None:
-    from unroll.studies.benchmark import plan, record, running
+    from unroll.studies.benchmark import measurement, plan, record
     from unroll.studies.benchmark.verdicts import line
 
     kind = workshop.device.type
@@ -145,7 +145,7 @@ def _measure(
         settings |= plan.scaling_settings(choice, kind)
     rows, blocks = counted(sum(map(len, groups)), "row"), counted(care.blocks, "block")
     say(f"{rows}; {blocks} of about {care.seconds:g} s for each.")
-    measured = running.measure(
+    measured = measurement.measure(
         "scaling" if scaling else "comparison",
         groups,
         workshop.build,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from unroll.studies.paper.claims.words import WARM_UP
+from unroll.studies.paper.claims.thresholds import WARM_UP
 from unroll.studies.paper.records import CARRIED, Curve, significant
 
 DIGITS = {"loss": 6, "seconds": 4}  # significant digits on the page; perplexities like the loss

@@ -17,7 +17,7 @@ from unroll.report import layouts
 from unroll.report.curves import Curves
 from unroll.report.gathering import Gathered
 from unroll.studies.paper import causes, instability
-from unroll.studies.paper.claims.words import WARM_UP
+from unroll.studies.paper.claims.thresholds import WARM_UP
 from unroll.studies.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS
 from unroll.studies.paper.records import Record
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unroll import Corpus
 from unroll.engines.choice import engine_of
-from unroll.studies.benchmark import capture, peers
+from unroll.studies.benchmark import peers, replay
 from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
 from unroll.studies.benchmark.shapes import Shape
 from unroll.training.learner import Learner
@@ -213,9 +213,9 @@ def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(mo
         "current_stream": lambda: main,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    replay = capture.captured(lambda: seen.append("step"), torch.device("cuda", 0))
-    replay()
-    warm = ["in aside", *["step"] * capture.WARM_UP, "out"]
+    replaying = replay.replayed(lambda: seen.append("step"), torch.device("cuda", 0))
+    replaying()
+    warm = ["in aside", *["step"] * replay.WARM_UP, "out"]
     assert seen == [
         "aside waits for main",
         *warm,

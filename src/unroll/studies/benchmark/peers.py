@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from unroll.corpus.corpus import Corpus
 from unroll.model.head import LEAK
-from unroll.studies.benchmark.capture import captured
 from unroll.studies.benchmark.numerics import DTYPES, numerics
+from unroll.studies.benchmark.replay import replayed
 from unroll.studies.benchmark.shapes import Shape
 
 LEARNING_RATE = 0.001
@@ -197,7 +197,7 @@ class Graphed:
                 master.grad = torch.zeros_like(master)
         self.adam = torch.optim.Adam(self.masters, lr=LEARNING_RATE, fused=True, capturable=peer.device.type == "cuda")
         with numerics(peer.precision):
-            self.step = captured(self._train, peer.device, record)
+            self.step = replayed(self._train, peer.device, record)
 
     def _train(self) -> None:
         for p in self.trained:

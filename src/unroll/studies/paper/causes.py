@@ -20,11 +20,11 @@ from statistics import median
 
 from unroll.experiment.scheme import SCHEMES
 from unroll.studies.paper.claims import whole
-from unroll.studies.paper.claims.data import SHUFFLED
+from unroll.studies.paper.claims.data_sets import SHUFFLED
 from unroll.studies.paper.claims.lines import Lines, between, gmean, line, spread, unstable
 from unroll.studies.paper.claims.schemes import LASTING, PARTING
+from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.claims.verdict import NotJudgedError, Records, Table, table
-from unroll.studies.paper.claims.words import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.figures import K1, K1_OF_K2
 from unroll.studies.paper.instability import RESETS
 from unroll.studies.paper.pictures import SETTINGS

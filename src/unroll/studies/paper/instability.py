@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unroll.studies.paper.claims.lines import gmean
+from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.claims.verdict import Records, Table, table
-from unroll.studies.paper.claims.words import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.figures import BEST
 from unroll.studies.paper.pictures import SETTINGS
 from unroll.studies.paper.records import CARRIED, Curve

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unroll.studies.paper.claims.words import CORPUS_NAMES, WARM_UP
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.instability import Reading, scored_by_reset
 from unroll.studies.paper.pictures import CORPUS_COLOURS, GREEN, GREY, INK, VERMILION, WIDTH, plain, written
 from unroll.studies.paper.records import CARRIED

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unroll.base import picture_files
-from unroll.studies.paper.claims.words import CORPUS_NAMES, WARM_UP
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.figures import RANDOM_RESET
 from unroll.studies.paper.records import Curve, Record
 

@@ -1,10 +1,10 @@
 """The paper's claims, C1 to C17, each a function of the records: what was measured, the threshold, and the verdict.
 
-words.py           what "very close", "much" and "observable" mean, in numbers, and why
+thresholds.py      what "very close", "much" and "observable" mean, in numbers, and why
 lines.py           curves as the claims read them
 verdict.py         a claim, its parts and its verdict: data
 schemes.py         C1 to C4, C14, C16
-data.py            C5, C7, C10
+data_sets.py       C5, C7, C10
 architectures.py   C6, C8, C9
 clocks.py          C11, C12, C15, C17
 windows.py         C13
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unroll.studies.paper.claims import architectures, clocks, data, schemes, windows
+from unroll.studies.paper.claims import architectures, clocks, data_sets, schemes, windows
 from unroll.studies.paper.claims.lines import between, gmean
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, percent
 from unroll.studies.paper.claims.verdict import NOT_JUDGED, Claim, NotJudgedError, Records, Verdict, decide
-from unroll.studies.paper.claims.words import CORPUS_NAMES, percent
 from unroll.studies.paper.figures import FIGURES, Series
 from unroll.studies.paper.records import Record
 
@@ -57,7 +57,7 @@ CLAIMS = (
         "C5",
         "English, Finnish and Linux end at almost equal perplexity; Music is harder.",
         ("datasets",),
-        data.c5,
+        data_sets.c5,
     ),
     Claim(
         "C6",
@@ -70,7 +70,7 @@ CLAIMS = (
         "C7",
         "k1 matters less than the scheme; small k1 is data efficient (label reuse about k2/k1 in multi-loss training).",
         ("datasets",),
-        data.c7,
+        data_sets.c7,
     ),
     Claim(
         "C8",
@@ -89,7 +89,7 @@ CLAIMS = (
         "C10",
         "Shuffling windows instead of rotating the train set changes nothing (schemes 1 to 3).",
         ("schemes", "extras"),
-        data.c10,
+        data_sets.c10,
     ),
     Claim(
         "C11",

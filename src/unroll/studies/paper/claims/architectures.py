@@ -7,8 +7,17 @@ from itertools import combinations
 from typing import Any
 
 from unroll.studies.paper.claims.lines import Line, Lines, average, between, gmean, mean, ratio
+from unroll.studies.paper.claims.thresholds import (
+    ALL_BUT_ONE,
+    CLOSE,
+    CORPUS_NAMES,
+    HALF_WAY,
+    MUCH,
+    VISIBLE,
+    percent,
+    times,
+)
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import ALL_BUT_ONE, CLOSE, CORPUS_NAMES, HALF_WAY, MUCH, VISIBLE, percent, times
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1
 
 PLOTS = tuple((scheme, corpus) for scheme in (1, 2) for corpus in CORPORA)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unroll.studies.paper.claims.lines import Lines, between, common_level, gmean
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, VISIBLE, listed, percent, times
 from unroll.studies.paper.claims.verdict import Finding, NotJudgedError, Part, Records, table
-from unroll.studies.paper.claims.words import CORPUS_NAMES, VISIBLE, listed, percent, times
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1, K1_OF_K2
 from unroll.studies.paper.records import Time
 

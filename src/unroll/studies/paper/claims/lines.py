@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from unroll.studies.paper.claims.thresholds import CLOSE, WARM_UP
 from unroll.studies.paper.claims.verdict import NotJudgedError, Records
-from unroll.studies.paper.claims.words import CLOSE, WARM_UP
 from unroll.studies.paper.records import Curve
 
 

@@ -19,8 +19,7 @@ from unroll.studies.paper.claims.lines import (
     spread,
     unstable,
 )
-from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import (
+from unroll.studies.paper.claims.thresholds import (
     CLOSE,
     CORPUS_NAMES,
     MUCH,
@@ -32,6 +31,7 @@ from unroll.studies.paper.claims.words import (
     percent,
     times,
 )
+from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
 from unroll.studies.paper.figures import ARCHITECTURES, CORPORA, K1
 
 SCHEMES = (1, 2, 3, 4)

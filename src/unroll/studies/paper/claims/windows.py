@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from unroll.studies.paper.claims.lines import Line, Lines, average, between, common_level, gmean, spread, unstable
+from unroll.studies.paper.claims.thresholds import ALL_BUT_ONE, CLOSE, MUCH, TIE, percent, times
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import ALL_BUT_ONE, CLOSE, MUCH, TIE, percent, times
 from unroll.studies.paper.figures import K1_OF_K2
 
 SCHEMES = (1, 2, 3, 4)

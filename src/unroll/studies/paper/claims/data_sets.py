@@ -6,8 +6,18 @@ from itertools import combinations
 from typing import Any
 
 from unroll.studies.paper.claims.lines import Line, Lines, average, between, common_level, gmean, ratio, spread
+from unroll.studies.paper.claims.thresholds import (
+    CLOSE,
+    CORPUS_NAMES,
+    MUCH,
+    TIE,
+    VISIBLE,
+    WARM_UP,
+    listed,
+    percent,
+    times,
+)
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import CLOSE, CORPUS_NAMES, MUCH, TIE, VISIBLE, WARM_UP, listed, percent, times
 from unroll.studies.paper.figures import CORPORA, K1
 
 SCHEMES = (1, 2, 3, 4)

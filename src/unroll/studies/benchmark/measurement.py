@@ -12,7 +12,7 @@ import torch
 from unroll.studies.benchmark import machine
 from unroll.studies.benchmark.contestants import Entry, Racer
 from unroll.studies.benchmark.floors import measure_rate
-from unroll.studies.benchmark.measure import Care, run_group
+from unroll.studies.benchmark.heats import Care, run_group
 from unroll.studies.benchmark.numerics import DTYPES
 from unroll.studies.benchmark.plan import Group
 from unroll.studies.benchmark.record import Record, Row

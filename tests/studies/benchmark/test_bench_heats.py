@@ -10,9 +10,9 @@ import pytest
 import torch
 from bench_cases import CARE, CPU, entries, racer, tiny_corpus, tiny_shape
 
-from unroll.studies.benchmark import measure, running
+from unroll.studies.benchmark import heats, measurement
 from unroll.studies.benchmark.contestants import PEERS, Entry, Racer, Workshop
-from unroll.studies.benchmark.measure import Care, reason, run_group
+from unroll.studies.benchmark.heats import Care, reason, run_group
 from unroll.studies.benchmark.record import Record, Row
 from unroll.training import memory
 
@@ -24,15 +24,15 @@ def run(group: list[Entry], build: object, care: Care = CARE) -> tuple[list[Row]
 
 def test_contestants_take_turns_and_the_order_is_reversed_every_other_block(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(measure, "_steps", lambda *_: 1)
+    monkeypatch.setattr(heats, "_steps", lambda *_: 1)
     rows, _ = run(entries("a", "b", "c"), lambda e: racer(lambda: seen.append(e.contestant)))
     assert seen == list("abc") + list("cba") + list("abc")
     assert [len(row.ms) for row in rows] == [3, 3, 3]
 
 
 def test_a_blocks_time_is_shared_by_its_steps_and_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_steps", lambda *_: 10)
-    monkeypatch.setattr(measure, "seconds", lambda step, steps, device: 0.2 * steps)
+    monkeypatch.setattr(heats, "_steps", lambda *_: 10)
+    monkeypatch.setattr(heats, "seconds", lambda step, steps, device: 0.2 * steps)
     rows, _ = run([Entry(tiny_shape(), "unroll-fleet", "float32", 4)], lambda e: racer())
     assert rows[0].ms == pytest.approx((50.0,) * 3)
     assert (rows[0].steps, rows[0].kernel, rows[0].median) == (10, "some kernel", pytest.approx(50.0))
@@ -42,8 +42,8 @@ def test_a_blocks_time_is_shared_by_its_steps_and_its_runs(monkeypatch: pytest.M
 def test_a_block_has_as_many_steps_as_fill_its_seconds(
     each: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "seconds", lambda step, count, device: each * count)
-    assert measure._steps(racer(), CPU, Care(0.3, 3, 1)) == steps
+    monkeypatch.setattr(heats, "seconds", lambda step, count, device: each * count)
+    assert heats._steps(racer(), CPU, Care(0.3, 3, 1)) == steps
 
 
 def test_a_contestant_that_fails_is_a_row_that_says_why_and_the_others_go_on() -> None:
@@ -117,14 +117,16 @@ def test_running_out_of_memory_is_seen_through_another_error() -> None:
     assert memory.ran_out(caught.value)
     assert not memory.ran_out(RuntimeError("something else"))
     assert reason(ValueError()) == "ValueError"
-    assert len(reason(ValueError("x" * 5000))) == measure.LENGTH
+    assert len(reason(ValueError("x" * 5000))) == heats.LENGTH
 
 
 def test_what_is_known_is_kept_after_every_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unroll.studies.benchmark.floors.SIZES", {"cpu": 16})
     kept: list[Record] = []
     groups = [tuple(entries("a", "b")), tuple(entries("c"))]
-    record = running.measure("comparison", groups, lambda e: racer(), CPU, CARE, {"kernel": "auto"}, keep=kept.append)
+    record = measurement.measure(
+        "comparison", groups, lambda e: racer(), CPU, CARE, {"kernel": "auto"}, keep=kept.append
+    )
     assert [len(r.rows) for r in kept] == [2, 3]
     assert kept[-1] == record
     assert list(record.rates) == ["float32"]
