@@ -121,8 +121,8 @@ def profile(found: Mapping[str, Any]) -> str:
         f"{1000 * sum(e['ms'] for e in rest) / each:.0f} | {sum(e['share'] for e in rest):.1%} |"
     )
     lines.append(f"| sum, {runs} runs side by side | | {1000 * found['ms'] / each:.0f} | |")
-    told = power.told(found["sustained"], runs)
-    return "\n".join([*lines, "", f"{told[0].upper()}{told[1:]}."])
+    words = power.in_words(found["sustained"], runs)
+    return "\n".join([*lines, "", f"{words[0].upper()}{words[1:]}."])
 
 
 def _processors(kind: str = "training") -> dict[str, Any]:

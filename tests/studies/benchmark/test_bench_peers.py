@@ -84,7 +84,7 @@ def copy_weights(learner: Learner, peer: peers.Peer) -> None:
         else:
             part, own = divmod(layer, recurrent.layers_each)
             for name, value in (("weight_ih", W_x.T), ("weight_hh", W_h.T), ("bias_ih", b), ("bias_hh", b[:0])):
-                put(getattr(recurrent.parts[part], f"{name}_l{own}"), value)
+                put(getattr(recurrent.modules_in_order[part], f"{name}_l{own}"), value)
         part, own = divmod(layer, recurrent.layers_each)
         for place, name in enumerate(("h0", "c0")):
             peer.first[part][place, own, 0] = values[f"layers.{layer}.{name}"]

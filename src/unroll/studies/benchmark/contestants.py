@@ -39,7 +39,7 @@ TITLES = UNROLL | {name: way.title for name, way in PEERS.items()}
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant that is to be timed on a shape."""
+    """A contestant that will be timed on a shape."""
 
     shape: Shape
     contestant: str
@@ -48,9 +48,9 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What `--only` looks at."""
-        many = f" {self.runs}" if self.contestant == "unroll-fleet" else ""
-        return f"{self.shape.architecture} {self.shape.procedure} {self.contestant}{many} {self.precision}"
+        """What `--only` is matched against."""
+        size = f" {self.runs}" if self.contestant == "unroll-fleet" else ""
+        return f"{self.shape.architecture} {self.shape.procedure} {self.contestant}{size} {self.precision}"
 
 
 class Racer(NamedTuple):
@@ -62,13 +62,15 @@ class Racer(NamedTuple):
 
 
 class Workshop:
-    """Builds contestants: what they share is held here."""
+    """Builds contestants, and holds what they share."""
 
     def __init__(self, corpus: Corpus, device: torch.device, kernel: str = "auto") -> None:
-        self.corpus, self.device, self.kernel = corpus, device, kernel
+        self.corpus = corpus
+        self.device = device
+        self.kernel = kernel
 
     def build(self, entry: Entry) -> Racer:
-        """The contestant, its weights drawn and its data on the device."""
+        """Build a contestant, with its weights drawn and its data on the device."""
         if entry.contestant in UNROLL:
             return self._unroll(entry)
         trainer = PEERS[entry.contestant].build(entry.shape, self.corpus, self.device, entry.precision)
@@ -76,7 +78,7 @@ class Workshop:
         return Racer(trainer.step, lambda: float(trainer.peer.last_loss), kernel)
 
     def _unroll(self, entry: Entry) -> Racer:
-        # One seed, so that starting values are drawn once; other splits, so that no two runs read the same tokens.
+        # One seed, so that starting values are drawn once; different splits, so that no two runs read the same tokens.
         settings = {"precision": entry.precision, "device": str(self.device), "kernel": self.kernel}
         runs = [devices.resolve(entry.shape.experiment(split_seed=m, **settings)) for m in range(entry.runs)]
         learner = Learner(runs, [self.corpus] * entry.runs, engine_of(self.device, runs[0].kernel))

@@ -1,8 +1,10 @@
-"""Times, taken side by side: contestants of a group run in turn, block by block, the order reversed every other time,
-so that a clock that drifts or a neighbour that wakes up touches all of them alike.
+"""Time contestants side by side.
 
-Contestants meet in heats: as many at a time as fit into memory. One that fails, for whatever reason, is a row that says
-why; the others go on.
+The contestants of a group run in turn, block by block, and every other block reverses the order: a clock that drifts
+or a neighbour that wakes up then touches all of them alike.
+
+Contestants meet in heats: as many at a time as fit into memory. A contestant that fails becomes a row that says why,
+and the others go on.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ LENGTH = 300  # characters of a reason
 class Care:
     """How long and how often."""
 
-    seconds: float  # a block lasts about so long
+    seconds: float  # a block lasts about this long
     blocks: int
-    warm_up: int  # steps before anything is timed: the first ones compile and record
+    warm_up: int  # steps before the clock counts: the first ones compile and record
 
 
 CARE = {"cuda": Care(0.12, 5, 5), "cpu": Care(0.3, 3, 1)}
@@ -44,7 +46,7 @@ def run_group(
     care: Care,
     tell: Callable[[Row], None],
 ) -> list[Row]:
-    """Every entry's row, in the group's order; each is told as soon as it is known."""
+    """Every entry's row, in the group's order; `tell` gets each as soon as it is known."""
     rows: dict[Entry, Row] = {}
     waiting = list(group)
     while waiting:
@@ -65,7 +67,7 @@ def _ready(
     rows: dict[Entry, Row],
     tell: Callable[[Row], None],
 ) -> tuple[dict[Entry, Racer], list[Entry]]:
-    """Those that fit together, warmed up, and those that must wait."""
+    """Return the entries that fit into memory together, warmed up, and those that wait."""
     heat: dict[Entry, Racer] = {}
     later: list[Entry] = []
     for entry in waiting:
@@ -90,9 +92,9 @@ def _ready(
 def _prepared(
     entry: Entry, build: Callable[[Entry], Racer], device: torch.device, care: Care
 ) -> tuple[tuple[Racer, int] | str, bool]:
-    """The contestant and the steps of its block; or why not, and whether others in memory may be to blame.
+    """Return the contestant and the steps of its block; or why not, and whether others in memory may be to blame.
 
-    A function of its own, so that what a failed contestant held is let go when it returns.
+    This is a function of its own so that its return lets go of what a failed contestant held.
     """
     try:
         racer = build(entry)
@@ -102,7 +104,7 @@ def _prepared(
 
 
 def _steps(racer: Racer, device: torch.device, care: Care) -> int:
-    """How many steps make a block, found after the warm-up."""
+    """Count the steps of a block, after the warm-up."""
     warm = seconds(racer.step, care.warm_up, device)
     if device.type == "cpu" and warm / care.warm_up >= care.seconds:
         return 1
@@ -132,7 +134,7 @@ def _race(heat: dict[Entry, Racer], device: torch.device, care: Care, rows: dict
 
 
 def seconds(step: Callable[[], None], steps: int, device: torch.device) -> float:
-    """So many steps, from an idle device to an idle device."""
+    """Time this many steps, from an idle device to an idle device."""
     devices.wait(device)
     began = time.perf_counter()
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""A whole measurement: groups one after the other, what is known so far handed over after each."""
+"""A whole measurement: groups one after the other, with the record so far handed over after each."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def measure(
     tell: Callable[[Row], None] = lambda row: None,
     keep: Callable[[Record], None] = lambda record: None,
 ) -> Record:
-    """The record of all groups. `keep` is given it after each, so that nothing measured is lost to what comes later."""
+    """Measure all groups. `keep` gets the record after each, so that a later failure loses nothing."""
     wanted = {entry.precision for group in groups for entry in group} | (
         {"bfloat16"} if device.type == "cuda" else set()
     )
     rates = {p: measure_rate(p, device) for p in DTYPES if p in wanted}
-    before, facts = machine.clocks(device), machine.facts(device)
+    before = machine.clocks(device)
+    facts = machine.facts(device)
     record = Record(
         mode=mode,
         device=device.type,
@@ -47,7 +48,7 @@ def measure(
     )
     for group in groups:
         rows = run_group(group, build, device, care, tell)
-        # While it is still warm: the clock under load is the one that counts.
+        # Read the clock while the device is still warm: the clock under load is the one that counts.
         clocks = {"before": before, "after": machine.clocks(device)}
         record = replace(record, rows=(*record.rows, *rows), machine=facts | {"clocks": clocks})
         keep(record)
