@@ -51,7 +51,7 @@ class Curves:
 
     def _unstable(self, curve: Curve) -> list[int]:
         """The first unstable batch, and the first from WARM_UP on; conditional training is held to scheme 3 too."""
-        if not curve.own or curve.sample == CARRIED:
+        if not curve.scored or curve.sample == CARRIED:
             return []
         found = curve.unstable(self._beside(curve))
         return list(dict.fromkeys([*found[:1], *[batch for batch in found if batch >= WARM_UP][:1]]))

@@ -180,7 +180,7 @@ def runs(named: Sequence[tuple[str, Curve]], every: Curves) -> list[dict[str, An
     """Any other runs: a panel a corpus, a colour for each combination of what varies, a line a k1."""
     for name, curve in named:
         every.place(curve, name)
-    curves = [curve for _, curve in named if curve.own]
+    curves = [curve for _, curve in named if curve.scored]
     if not curves:
         return []
     varied = [(name, labelled) for name, labelled in TELLING if len({labelled(curve) for curve in curves}) > 1]

@@ -49,7 +49,7 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
 def _findings(records: Mapping[str, Record]) -> list[dict[str, Any]]:
     """What the records say beyond the claims, as sections of tables: those for which there is something to say."""
     readings = instability.readings(records)
-    scored = any(own.apart for own in readings)
+    scored = any(run.apart for run in readings)
     sections = (
         (
             "instability",
@@ -57,10 +57,10 @@ def _findings(records: Mapping[str, Record]) -> list[dict[str, Any]]:
             instability.ABOUT,
             instability.every_table(readings) if scored else {},
         ),
-        ("causes", "What lies behind unexpected verdicts", causes.ABOUT, causes.found(records)),
+        ("causes", "What lies behind unexpected verdicts", causes.ABOUT, causes.every_table(records)),
     )
     return [
-        {"id": id, "title": title, "about": about, "tables": [{"title": t, **asdict(own)} for t, own in tables.items()]}
+        {"id": id, "title": title, "about": about, "tables": [{"title": t, **asdict(tables[t])} for t in tables]}
         for id, title, about, tables in sections
         if tables
     ]

@@ -93,9 +93,9 @@ def test_scheme_4_is_counted_by_share_and_what_rises_behind_the_best_point_apart
 
 def test_what_the_records_do_not_hold_is_left_out() -> None:
     made = records(figures=["schemes"])
-    assert list(causes.found(made)) == [
+    assert list(causes.every_table(made)) == [
         "One training, read in two ways",
         "The spread over k1, and before anything overfits",
     ]
-    assert causes.found({}) == {}
-    assert causes.found(records(scale=0.005)) == {}
+    assert causes.every_table({}) == {}
+    assert causes.every_table(records(scale=0.005)) == {}

@@ -11,7 +11,7 @@ import pytest
 from made_up import PAPER, World, records
 
 from unroll.studies.paper.claims import CLAIMS, Verdict, judge, verdict
-from unroll.studies.paper.claims.lines import Line, Lines, line, unstable
+from unroll.studies.paper.claims.lines import Line, Lines, line_of, unstable
 from unroll.studies.paper.claims.verdict import FAILS, HOLDS, IN_PART, NOT_JUDGED, VERDICTS
 from unroll.studies.paper.records import Record
 
@@ -186,10 +186,10 @@ def test_a_verdict_survives_json() -> None:
 def test_a_run_that_stopped_counts_as_at_its_start_from_there_on() -> None:
     whole = papers()["schemes"].curves[0]
     cut = {name: column[:20] for name, column in whole.points.items()}
-    stopped = line(replace(whole, state="stopped", stopped_at=90, points=cut), whole.points["batch"])
-    assert stopped.batch == line(whole, []).batch
-    assert stopped.perplexity[:20] == line(whole, []).perplexity[:20]
-    assert set(stopped.perplexity[20:]) == {whole.own[0][2]}
+    stopped = line_of(replace(whole, state="stopped", stopped_at=90, points=cut), whole.points["batch"])
+    assert stopped.batch == line_of(whole, []).batch
+    assert stopped.perplexity[:20] == line_of(whole, []).perplexity[:20]
+    assert set(stopped.perplexity[20:]) == {whole.scored[0][2]}
     assert unstable(stopped, None)
     curves = papers()["schemes"].curves
     spoilt = tuple(replace(c, state="stopped", points=cut_of(c)) if c.k1 == 40 else c for c in curves)
@@ -208,9 +208,9 @@ def made(*perplexity: float) -> Line:
 def test_unstable_is_above_eleven_tenths_of_the_lowest_so_far_and_overfitting_shared_with_scheme_1_is_not() -> None:
     assert unstable(made(10, 8, 8.7, 8), None) == []
     assert unstable(made(10, 8, 8.9, 8), None) == [400]
-    assert unstable(made(10, 8, 12, 16), beside=made(10, 7, 10.5, 14)) == []
-    assert unstable(made(10, 8, 12, 20), beside=made(10, 7, 10.5, 14)) == [800]
-    assert unstable(made(10, 8, 7, 6), beside=None, scheme3=made(10, 8, 6, 5)) == [400, 800]
+    assert unstable(made(10, 8, 12, 16), scheme1=made(10, 7, 10.5, 14)) == []
+    assert unstable(made(10, 8, 12, 20), scheme1=made(10, 7, 10.5, 14)) == [800]
+    assert unstable(made(10, 8, 7, 6), scheme1=None, scheme3=made(10, 8, 6, 5)) == [400, 800]
     assert unstable(made(10, 30, 8, 7), None, since=300) == []
 
 

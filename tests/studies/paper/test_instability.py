@@ -41,8 +41,8 @@ def test_what_rises_from_zeros_alone_is_no_fault_of_training() -> None:
     assert found.zero > 1.1
     assert found.loss == found.carried == 1.0
     assert max(found.apart.values()) == pytest.approx(1.5)
-    assert found.worst is not None
-    assert 300 < found.worst < 900
+    assert found.widest is not None
+    assert 300 < found.widest < 900
 
 
 def test_what_rises_in_training_rises_everywhere() -> None:

@@ -121,7 +121,7 @@ def test_every_curve_of_the_figures_is_in_their_records_with_its_own_perplexity(
             assert [curve.series for curve in record.curves] == list(FIGURES[name])
             for curve in record.curves:
                 assert curve.state == "finished"
-                assert len(curve.own) == len(curve.points["batch"])
+                assert len(curve.scored) == len(curve.points["batch"])
                 assert curve.points["batch"][-1] == curve.batches == 16
                 assert ("carried" in curve.points) == (curve.train == "conditional" and curve.k2 == 100)
     assert not (whole / "runs").exists()

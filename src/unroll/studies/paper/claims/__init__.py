@@ -159,29 +159,29 @@ def whole(name: str, record: Record | None) -> Record:
         raise NotJudgedError(f"there is no record of {name}")
     if record.scale < 1:
         raise NotJudgedError(f"not judged at this scale, {record.scale:g} of the paper's")
-    there = {(curve.series, curve.seed) for curve in record.curves}
-    missing = {seed: [own for own in FIGURES[name] if (own, seed) not in there] for seed in record.seeds}
-    seeds = [seed for seed, lacking in missing.items() if not lacking]
+    held = {(curve.series, curve.seed) for curve in record.curves}
+    missing = {seed: [series for series in FIGURES[name] if (series, seed) not in held] for seed in record.seeds}
+    seeds = [seed for seed, absent in missing.items() if not absent]
     if not seeds:
-        lacking = min(missing.values(), key=len, default=list(FIGURES[name]))
-        one = lacking[0]
-        first = f"{CORPUS_NAMES[one.corpus]}, scheme {one.scheme}, k1 = {one.k1}, k2 = {one.k2}"
-        what = f"{len(lacking)} curves of {name} are" if len(lacking) > 1 else f"a curve of {name} is"
-        raise NotJudgedError(f"{what} missing from its record: {first}{', …' if len(lacking) > 1 else ''}")
+        absent = min(missing.values(), key=len, default=list(FIGURES[name]))
+        example = absent[0]
+        first = f"{CORPUS_NAMES[example.corpus]}, scheme {example.scheme}, k1 = {example.k1}, k2 = {example.k2}"
+        what = f"{len(absent)} curves of {name} are" if len(absent) > 1 else f"a curve of {name} is"
+        raise NotJudgedError(f"{what} missing from its record: {first}{', …' if len(absent) > 1 else ''}")
     return replace(record, curves=tuple(curve for curve in record.curves if curve.seed in seeds))
 
 
 def _seeds(records: Records) -> str:
-    """How far seeds lie apart, where there are several. A run that stands in two records is one seed, not two."""
+    """How far apart seeds lie, where there are several. A run in two records counts as one seed."""
     best: dict[Series, dict[int, float]] = {}
     for record in records.values():
         for curve in record.curves:
-            if curve.own:
-                best.setdefault(curve.series, {})[curve.seed] = min(value for _, _, value in curve.own)
-    apart = [between(own.values()) for own in best.values() if len(own) > 1]
+            if curve.scored:
+                best.setdefault(curve.series, {})[curve.seed] = min(value for _, _, value in curve.scored)
+    apart = [between(by_seed.values()) for by_seed in best.values() if len(by_seed) > 1]
     if not apart:
         return ""
-    seeds = max(len(own) for own in best.values())
+    seeds = max(len(by_seed) for by_seed in best.values())
     return (
         f"Means over up to {seeds} seeds, whose best perplexities lie {percent(gmean(apart))} apart in the mean and "
         f"{percent(max(apart))} at most."
