@@ -1,7 +1,7 @@
 """Run folders and records -> one self-contained page that works offline.
 
 gathering.py     from paths to curves: runs, sweeps, folders of them, and the paper's records
-folders.py       a run folder as curves, in the form of the records
+run_curves.py    a run folder as curves, in the form of the records
 curves.py        every curve of a page once, as its data
 panels.py        curves -> figures: which panel, which colour, which line
 layouts.py       which figures a page has: the paper's, and those of any other runs

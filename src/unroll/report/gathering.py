@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unroll.base import untrusted
 from unroll.base.errors import InputError, RunError
-from unroll.report import folders
+from unroll.report import run_curves
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper import records
 from unroll.studies.paper.records import Curve, Record
@@ -111,7 +111,7 @@ def _kind(path: Path, name: str) -> Gathered | None:
 
 def _run(path: Path, name: str) -> Gathered:
     """A run's curves, as what was trained; what run.toml says otherwise is noted."""
-    curves, changes = folders.curves(RunFolder(path))
+    curves, changes = run_curves.curves(RunFolder(path))
     notes = (f"{name}: run.toml was changed after the training ({'; '.join(changes)}).",) if changes else ()
     return Gathered(runs=tuple((name, curve) for curve in curves), notes=notes)
 
