@@ -17,7 +17,7 @@ from unroll.base.errors import ConfigurationError, RunError, SymbolError
 from unroll.corpus.tokens import Vocabulary
 from unroll.engines.cpu import engine
 from unroll.model import conditioning
-from unroll.runs.scoring import legible, predicted_bytes, stretches
+from unroll.runs.scoring import legible, predicted_bytes, scored_chunks
 
 K2 = 5
 both = pytest.mark.parametrize("procedure", ["windowed", "progressive"])
@@ -170,9 +170,9 @@ def test_a_long_text_passes_in_stretches_that_do_not_change_it(
     run: Run, procedure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = random_ids(1500).numpy()
-    whole = np.concatenate([s.nats_n for s in stretches(run, ids, procedure)])
+    whole = np.concatenate([s.nats_n for s in scored_chunks(run, ids, procedure)])
     monkeypatch.setattr(engine, "CHUNK_BYTES", 40 * 16 * 8)
-    small = list(stretches(run, ids, procedure, 2))
+    small = list(scored_chunks(run, ids, procedure, 2))
     assert max(len(s.nats_n) for s in small) <= 64
     assert [s.start for s in small] == np.cumsum([1, *(len(s.nats_n) for s in small)])[:-1].tolist()
     assert np.concatenate([s.nats_n for s in small]) == pytest.approx(whole, abs=1e-6)
@@ -183,7 +183,7 @@ def test_scoring_waits_for_its_reader(run: Run, procedure: str, monkeypatch: pyt
     """So a text of any length needs the room of one stretch."""
     calls, read = [], run.model.read
     monkeypatch.setattr(run.model, "read", lambda *given: calls.append(1) or read(*given))
-    scoring = stretches(run, random_ids(30_000).numpy(), procedure)
+    scoring = scored_chunks(run, random_ids(30_000).numpy(), procedure)
     next(scoring)
     next(scoring)
     assert len(calls) == 2
