@@ -130,7 +130,7 @@ def test_wrong_tokens_are_as_frequent_as_they_are_in_the_text() -> None:
 
 
 def test_places_leave_room_for_a_window_before_them_and_for_all_distances_after() -> None:
-    found = measures.places(1000, 50, k2=20, reach=60)
+    found = measures.replaced_positions(1000, 50, k2=20, reach=60)
     assert len(found) == 50
     assert (found[0], found[-1]) == (20, 1000 - 60 - 1)
 
