@@ -120,7 +120,7 @@ def spin(code: Code, inputs: Value, out: Value, turns: Value) -> None:
 
 
 def peak(gflop: float) -> Step:
-    """As many operations as the products of one step have, as fast as the processor can do them."""
+    """Do as many operations as the products of one step have, as fast as the processor can."""
     lanes = panel(torch.float32) // VECTORS
     inputs = torch.full((2 * lanes,), 0.5)
     out = torch.empty(THREADS, SUMS * lanes)

@@ -156,7 +156,7 @@ def one_stream(hidden: int, layers: int, blocks: int, device: str) -> dict[str, 
 
     def against(name: str, other: str) -> dict[str, float]:
         pairs = zip(seconds[name], seconds[other], strict=True)
-        median = statistics.median(theirs / ours for ours, theirs in pairs)
+        median = statistics.median(theirs / mine for mine, theirs in pairs)
         return {
             "median": round(median, 2),
             "best_tenth": round(best_tenth(seconds[other]) / best_tenth(seconds[name]), 2),

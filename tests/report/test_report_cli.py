@@ -1,4 +1,4 @@
-"""`unroll report`: any mixture of folders in, one page out; what cannot be reported on is told in words."""
+"""`unroll report`: any mixture of folders in, one page out; a folder that cannot be reported on is named in words."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_the_folder_of_the_records_itself_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_runs_is_enough(run: Path, sweep: Path, tmp_path: Path) -> None:
-    given = made(tmp_path / "page.html", sweep / "runs")
-    assert {curve["name"].split("/")[0] for curve in data_of(given)["curves"]} == {"runs"}
-    assert len(data_of(given)["curves"]) == 8
+    page_file = made(tmp_path / "page.html", sweep / "runs")
+    assert {curve["name"].split("/")[0] for curve in data_of(page_file)["curves"]} == {"runs"}
+    assert len(data_of(page_file)["curves"]) == 8
 
 
 def test_the_same_folders_give_the_same_bytes_whatever_their_order(run: Path, sweep: Path, tmp_path: Path) -> None:

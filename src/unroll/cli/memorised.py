@@ -26,7 +26,7 @@ def memorised(
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """The longest stretch of a text that stands in a run's training data, and how much of it such stretches cover.
+    """The longest stretch of a text that stands in a run's training data, and how much of it copied stretches cover.
 
     \b
     unroll sample runs/first --length 2000 | unroll memorised runs/first -

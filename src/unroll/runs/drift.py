@@ -103,7 +103,7 @@ def perplexity_since_reset(
 
 def reach(length: int, k2: int, tokens: int | None = None) -> int:
     """The oldest age: as asked, or 10 · k2, or half of what a short text allows."""
-    # A window must predict every such token too, so k2 tokens must lie before it; and two stretches must differ.
+    # A window must predict the same tokens, so k2 tokens must lie before each; and two stretches must differ.
     most = length - k2 - 1
     if most < 1:
         raise CorpusError(f"Drift needs more than k2 + 1 = {k2 + 1} tokens of text; there are {length}.")

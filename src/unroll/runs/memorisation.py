@@ -1,4 +1,4 @@
-"""What a sample copies: its longest stretch that stands in the training data, and how much such stretches cover.
+"""What a sample copies: its longest stretch that stands in the training data, and how much copied stretches cover.
 
 Natural text repeats itself, so every answer comes with the same figures for held-out text: the test set, cut into
 stretches as long as the sample. The distance between the two is what counts.

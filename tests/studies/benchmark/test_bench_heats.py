@@ -18,8 +18,8 @@ from unroll.training import memory
 
 
 def run(group: list[Entry], build: object, care: Care = CARE) -> tuple[list[Row], list[Row]]:
-    told: list[Row] = []
-    return run_group(group, build, CPU, care, told.append), told  # type: ignore[arg-type]
+    reported: list[Row] = []
+    return run_group(group, build, CPU, care, reported.append), reported  # type: ignore[arg-type]
 
 
 def test_contestants_take_turns_and_the_order_is_reversed_every_other_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_contestant_that_fails_is_a_row_that_says_why_and_the_others_go_on() -
             return racer(step)
         return racer(loss=math.nan if entry.contestant == "diverged" else None if entry.contestant == "mute" else 1.0)
 
-    rows, told = run(entries("unbuilt", "broken", "good", "diverged", "mute"), build)
+    rows, reported = run(entries("unbuilt", "broken", "good", "diverged", "mute"), build)
     problems = {row.contestant: row.problem for row in rows}
     assert problems == {
         "unbuilt": "ModuleNotFoundError: No module named 'flashrnn'",
@@ -70,7 +70,7 @@ def test_a_contestant_that_fails_is_a_row_that_says_why_and_the_others_go_on() -
         "mute": "its loss was not finite",
     }
     assert [row.median is not None for row in rows] == [False, False, True, False, False]
-    assert sorted(row.contestant for row in told) == sorted(problems)
+    assert sorted(row.contestant for row in reported) == sorted(problems)
 
 
 def test_ctrl_c_is_no_failure_of_a_contestant() -> None:

@@ -1,4 +1,4 @@
-"""Peers are the same model on the same batches: otherwise nothing that is said about their speed is worth much."""
+"""Peers are the same model on the same batches; otherwise a comparison of speeds is worth little."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _plain_products() -> Iterator[None]:
 
 
 def build(name: str, shape: Shape, corpus: Corpus, precision: str) -> peers.Eager | peers.Graphed:
-    """A peer as it is, but for the recording, which a CPU cannot make."""
+    """A peer without the recording, which a CPU cannot make."""
     if name == "lstm-eager":
         return peers.lstm_eager(shape, corpus, CPU, precision)
     made: Any = PEERS[name].build
@@ -66,7 +66,7 @@ def build(name: str, shape: Shape, corpus: Corpus, precision: str) -> peers.Eage
 
 @torch.no_grad()
 def copy_weights(learner: Learner, peer: peers.Peer) -> None:
-    """Unroll's values into a peer: its matrices are transposed, its bias is one of the two, and padding stays."""
+    """Copy Unroll's values into a peer: its matrices are transposed, its bias is one of the two, and padding stays."""
     values = learner.model.values(0)
     hidden = peer.shape.hidden
 
@@ -82,15 +82,15 @@ def copy_weights(learner: Learner, peer: peers.Peer) -> None:
             put(recurrent.R[layer], W_h.T.reshape(4, 1, hidden, hidden))
             put(recurrent.b[layer], b.view(4, 1, hidden))
         else:
-            part, own = divmod(layer, recurrent.layers_each)
+            module, layer_of_module = divmod(layer, recurrent.layers_each)
             for name, value in (("weight_ih", W_x.T), ("weight_hh", W_h.T), ("bias_ih", b), ("bias_hh", b[:0])):
-                put(getattr(recurrent.modules_in_order[part], f"{name}_l{own}"), value)
-        part, own = divmod(layer, recurrent.layers_each)
-        for place, name in enumerate(("h0", "c0")):
-            peer.first[part][place, own, 0] = values[f"layers.{layer}.{name}"]
-    for place, name in ((0, "dense"), (2, "out")):
-        put(peer.head[place].weight, values[f"{name}.W"].T)
-        put(peer.head[place].bias, values[f"{name}.b"])
+                put(getattr(recurrent.modules_in_order[module], f"{name}_l{layer_of_module}"), value)
+        module, layer_of_module = divmod(layer, recurrent.layers_each)
+        for index, name in enumerate(("h0", "c0")):
+            peer.first[module][index, layer_of_module, 0] = values[f"layers.{layer}.{name}"]
+    for index, name in ((0, "dense"), (2, "out")):
+        put(peer.head[index].weight, values[f"{name}.W"].T)
+        put(peer.head[index].bias, values[f"{name}.b"])
 
 
 def pair(name: str, shape: Shape, precision: str, rate: float) -> tuple[Learner, peers.Eager | peers.Graphed]:

@@ -48,7 +48,7 @@ def title(row: Row) -> str:
 
 
 def line(row: Row) -> str:
-    """A row as it is told while the measurement runs."""
+    """A row in one line, shown while the measurement runs."""
     what = f"{row.shape.architecture} k2={row.shape.k2} {row.shape.procedure:<11} {title(row):<40}"
     if row.median is None:
         return f"{what} {row.problem}"
