@@ -14,8 +14,8 @@ from unroll.cli.screen import console, on_a_terminal, say, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unroll.studies.benchmark.contestants import Workshop
-    from unroll.studies.benchmark.heats import Care
+    from unroll.studies.benchmark.contestants import ContestantBuilder
+    from unroll.studies.benchmark.heats import Timing
     from unroll.studies.benchmark.plan import Choice
     from unroll.studies.benchmark.record import Record
 
@@ -103,7 +103,7 @@ def bench(
     from unroll.base import plugins
     from unroll.engines import devices
     from unroll.studies.benchmark import heats, plan
-    from unroll.studies.benchmark.contestants import Workshop
+    from unroll.studies.benchmark.contestants import ContestantBuilder
     from unroll.studies.benchmark.shapes import random_corpus
 
     choice = plan.Choice(
@@ -119,19 +119,19 @@ def bench(
     choice, notes = _allowed(choice, chosen_device.type)
     for note in notes:
         warn(note)
-    care = (heats.QUICK if quick else heats.CARE)[chosen_device.type]
-    care = replace(care, seconds=seconds or care.seconds, blocks=blocks or care.blocks)
-    workshop = Workshop(random_corpus(), chosen_device, kernel)
+    timing = (heats.QUICK_TIMING if quick else heats.TIMING)[chosen_device.type]
+    timing = replace(timing, seconds=seconds or timing.seconds, blocks=blocks or timing.blocks)
+    builder = ContestantBuilder(random_corpus(), chosen_device, kernel)
     if profile:
-        _profile(choice, workshop, json)
+        _profile(choice, builder, json)
     else:
-        _measure(choice, workshop, care, notes, scaling, json, picture)
+        _measure(choice, builder, timing, notes, scaling, json, picture)
 
 
 def _measure(
     choice: Choice,
-    workshop: Workshop,
-    care: Care,
+    builder: ContestantBuilder,
+    timing: Timing,
     notes: list[str],
     scaling: bool,
     json: Path | None,
@@ -140,19 +140,19 @@ def _measure(
     from unroll.studies.benchmark import measurement, plan, record
     from unroll.studies.benchmark.verdicts import line
 
-    kind = workshop.device.type
+    kind = builder.device.type
     groups = (plan.scaling if scaling else plan.comparison)(choice, kind)
-    settings = {"choice": asdict(choice), "kernel": workshop.kernel}
+    settings = {"choice": asdict(choice), "kernel": builder.kernel}
     if scaling:
         settings |= plan.scaling_settings(choice, kind)
-    rows, blocks = counted(sum(map(len, groups)), "row"), counted(care.blocks, "block")
-    say(f"{rows}; {blocks} of about {care.seconds:g} s for each.")
+    rows, blocks = counted(sum(map(len, groups)), "row"), counted(timing.blocks, "block")
+    say(f"{rows}; {blocks} of about {timing.seconds:g} s for each.")
     measured = measurement.measure(
         "scaling" if scaling else "comparison",
         groups,
-        workshop.build,
-        workshop.device,
-        care,
+        builder.build,
+        builder.device,
+        timing,
         settings,
         notes,
         tell=lambda row: say(line(row)),
@@ -161,12 +161,12 @@ def _measure(
     _show(measured, picture)
 
 
-def _profile(choice: Choice, workshop: Workshop, json: Path | None) -> None:
+def _profile(choice: Choice, builder: ContestantBuilder, json: Path | None) -> None:
     from unroll.studies.benchmark import machine, plan, profiling, record
 
-    entry = plan.comparison(choice, workshop.device.type)[0][0]
+    entry = plan.comparison(choice, builder.device.type)[0][0]
     say(f"profiling {entry.label}")
-    content = profiling.run(entry, workshop.build(entry), workshop.device, machine.facts(workshop.device))
+    content = profiling.run(entry, builder.build(entry), builder.device, machine.facts(builder.device))
     if json is not None:
         record.write(content, json)
     _print(profiling.table(content))

@@ -16,7 +16,7 @@ from torch import Tensor
 from unroll import Corpus
 from unroll.engines.choice import engine_of
 from unroll.studies.benchmark import peers, replay
-from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
+from unroll.studies.benchmark.contestants import PEERS, ContestantBuilder, Entry
 from unroll.studies.benchmark.shapes import Shape
 from unroll.training.learner import Learner
 
@@ -123,7 +123,7 @@ def test_trained_with_equal_weights_a_peer_stays_with_unroll(layers: int, proced
         "lstm-eager", tiny_shape(layers=layers, procedure=procedure), "float64", peers.LEARNING_RATE
     )
     for name, p in trainer.peer.recurrent.named_parameters():
-        # Two biases that are added move twice as far as one: only so are the models one.
+        # Two biases that are added move twice as far as one. Without this the models would differ.
         p.requires_grad_("bias_hh" not in name)
     losses = []
     for _ in range(6):
@@ -173,13 +173,13 @@ def test_half_precision_weights_are_their_masters_rounded() -> None:
 def test_unroll_in_the_race_is_the_learner_of_every_other_command() -> None:
     shape = tiny_shape()
     corpus = tiny_corpus(shape)
-    racer = Workshop(corpus, CPU, "reference").build(Entry(shape, "unroll-fleet", "float64", 3))
+    contestant = ContestantBuilder(corpus, CPU, "reference").build(Entry(shape, "unroll-fleet", "float64", 3))
     learner = Learner([shape.experiment(precision="float64")], [corpus], engine_of(CPU, "reference"))
     for _ in range(3):
-        racer.step()
+        contestant.step()
         learner.step()
-    assert racer.kernel == "reference"
-    assert racer.loss() == pytest.approx(learner.look().loss(0), rel=1e-12)
+    assert contestant.kernel == "reference"
+    assert contestant.loss() == pytest.approx(learner.look().loss(0), rel=1e-12)
 
 
 def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class Driver:
 def test_sustained_steps_are_counted_with_what_they_cost(monkeypatch: pytest.MonkeyPatch, capped: bool) -> None:
     monkeypatch.setattr(power, "WARM", 0.01)
     monkeypatch.setattr(power, "SECONDS", 0.05)
-    monkeypatch.setattr(power, "LOOK", 0.01)
+    monkeypatch.setattr(power, "READING", 0.01)
     done: list[None] = []
     record = power.sustained(lambda: done.append(None), CPU, power.Gauge(Driver(capped), "GPU-1"))
     assert tuple(record) == power.KEYS

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from unroll.studies.benchmark import machine
-from unroll.studies.benchmark.contestants import Entry, Racer
+from unroll.studies.benchmark.contestants import Entry, ReadyContestant
 from unroll.studies.benchmark.floors import measure_rate
-from unroll.studies.benchmark.heats import Care, run_group
+from unroll.studies.benchmark.heats import Timing, run_group
 from unroll.studies.benchmark.numerics import DTYPES
 from unroll.studies.benchmark.plan import Group
 from unroll.studies.benchmark.record import Record, Row
@@ -21,9 +21,9 @@ from unroll.studies.benchmark.record import Record, Row
 def measure(
     mode: str,
     groups: Sequence[Group],
-    build: Callable[[Entry], Racer],
+    build: Callable[[Entry], ReadyContestant],
     device: torch.device,
-    care: Care,
+    timing: Timing,
     settings: dict[str, Any],
     notes: Sequence[str] = (),
     tell: Callable[[Row], None] = lambda row: None,
@@ -40,14 +40,14 @@ def measure(
         mode=mode,
         device=device.type,
         machine=facts | {"clocks": {"before": before}},
-        settings=settings | {"care": asdict(care)},
+        settings=settings | {"care": asdict(timing)},
         rates=rates,
         rows=(),
         notes=tuple(notes),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     for group in groups:
-        rows = run_group(group, build, device, care, tell)
+        rows = run_group(group, build, device, timing, tell)
         # Read the clock while the device is still warm: the clock under load is the one that counts.
         clocks = {"before": before, "after": machine.clocks(device)}
         record = replace(record, rows=(*record.rows, *rows), machine=facts | {"clocks": clocks})

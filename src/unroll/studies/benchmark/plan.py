@@ -127,10 +127,10 @@ def _unroll(shape: Shape, choice: Choice, device: str) -> list[Entry]:
 def _peers(shape: Shape, choice: Choice, device: str) -> list[Entry]:
     # A package that is not installed is a contestant only where --contestants names it: then its row says so.
     return [
-        Entry(shape, name, way.precision)
-        for name, way in PEERS.items()
+        Entry(shape, name, kind.precision)
+        for name, kind in PEERS.items()
         if name in (choice.contestants or PEERS)
-        and (device != "cpu" or way.on_cpu)
+        and (device != "cpu" or kind.on_cpu)
         and (name != "flashrnn" or choice.contestants or find_spec("flashrnn"))
     ]
 

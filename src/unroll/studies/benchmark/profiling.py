@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from unroll.base.errors import InputError
 from unroll.engines import devices
 from unroll.studies.benchmark import power
-from unroll.studies.benchmark.contestants import Entry, Racer
+from unroll.studies.benchmark.contestants import Entry, ReadyContestant
 from unroll.studies.benchmark.record import FORMAT
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ NAME = 60  # columns
 LINES = 25
 
 
-def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any]) -> dict[str, Any]:
+def run(entry: Entry, contestant: ReadyContestant, device: torch.device, machine: dict[str, Any]) -> dict[str, Any]:
     """A few steps under torch's profiler, as a record."""
     for _ in range(WARM_UP[device.type]):
-        racer.step()
+        contestant.step()
     devices.wait(device)
     on_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with profile(activities=activities) as profiler:
         for _ in range(STEPS):
-            racer.step()
+            contestant.step()
         devices.wait(device)
     events = [
         {"name": e.key, "count": e.count, "ms": (e.self_device_time_total if on_cuda else e.self_cpu_time_total) / 1e3}
@@ -50,11 +50,11 @@ def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any
         "device": device.type,
         "machine": machine,
         "what": entry.label,
-        "kernel": racer.kernel,
+        "kernel": contestant.kernel,
         "steps": STEPS,
         "runs": entry.runs,
         "ms": total,
-        "sustained": power.sustained(racer.step, device, counters) if counters else None,
+        "sustained": power.sustained(contestant.step, device, counters) if counters else None,
         "events": [e | {"share": e["ms"] / total if total else 0.0} for e in sorted(events, key=lambda e: -e["ms"])],
     }
 
