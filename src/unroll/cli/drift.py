@@ -9,6 +9,7 @@ import typer
 
 from unroll.base.errors import ConfigurationError
 from unroll.cli.estimate import ESTIMATED_TOKENS, foretell
+from unroll.cli.out_file import require_new_file
 from unroll.cli.screen import print_json, say, show, warn
 
 if TYPE_CHECKING:
@@ -47,10 +48,8 @@ def drift(
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(f"--out must end in {', '.join(SUFFIXES)}. Got {out}.")
-    if out is not None and out.exists():
-        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    if out is not None:
+        require_new_file(out)
     if len({path.resolve() for path in runs}) < len(runs):
         raise ConfigurationError("A run is named twice.")
     drifts: dict[str, Drift] = {}

@@ -11,6 +11,7 @@ import typer
 from unroll.base.errors import ConfigurationError
 from unroll.cli import score_text
 from unroll.cli.estimate import foretell
+from unroll.cli.out_file import require_new_file
 from unroll.cli.score_text import Scoring
 from unroll.cli.screen import end_with_the_reader, print_pieces, say, warn
 
@@ -90,10 +91,7 @@ def _require_new(out: Path | None) -> None:
         return
     if out.suffix.lower() not in (*PAGES, ".json"):
         raise ConfigurationError(f"--out must end in .html or .json. Got {out}.")
-    if out.exists():
-        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
-    if not out.absolute().parent.is_dir():
-        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    require_new_file(out)
 
 
 def _print_json(scoring: Scoring, tokens: bool) -> None:
