@@ -50,7 +50,7 @@ def draw(folder: RunFolder) -> Figure:
     if status["state"] == "stopped":
         axes.axvline(max(status["batch"], 1) * experiment.rows, color="#888888", linestyle=":", label="stopped")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(ScalarFormatter())
@@ -67,6 +67,6 @@ def draw(folder: RunFolder) -> Figure:
     return figure
 
 
-def _thousands(value: float) -> str:
+def thousands(value: float) -> str:
     """64, 1k, 200k, 1M: shorter than the number in full, and no formula."""
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unroll.base import picture_files
+from unroll.runs.curve import thousands
 from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.figures import RANDOM_RESET
 from unroll.studies.paper.records import Curve, Record
@@ -256,16 +257,12 @@ def _axes(every_axes: Sequence[Any], record: Record, look: Look) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1,), numticks=12))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
         axes.tick_params(axis="both", which="both", labelsize=7.5, colors=INK, length=2, color="#bbbbbb")
     for axes in every_axes[-2:]:
         axes.set_xlabel("training time, s" if look.against == "seconds" else "train sequences", fontsize=8, color=INK)
     for axes in every_axes[::2]:
         axes.set_ylabel("perplexity of the test set", fontsize=8, color=INK)
-
-
-def _thousands(value: float, _: Any) -> str:
-    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
 def _legend(figure: Figure, record: Record, look: Look) -> None:
