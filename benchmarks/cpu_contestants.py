@@ -29,7 +29,7 @@ CELLS = {"lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "rnn": (nn.RNN, 1)}  # torch'
 
 
 class Case(NamedTuple):
-    """What is trained."""
+    """A model to train, and how many positions carry a loss."""
 
     cell: str
     hidden: int

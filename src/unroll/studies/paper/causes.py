@@ -22,7 +22,7 @@ from statistics import median
 from unroll.experiment.scheme import SCHEMES
 from unroll.studies.paper.claims import whole
 from unroll.studies.paper.claims.data_sets import SHUFFLED
-from unroll.studies.paper.claims.lines import Lines, between, gmean, line_of, spread, unstable
+from unroll.studies.paper.claims.lines import Lines, gmean, line_of, max_over_min, spread, unstable
 from unroll.studies.paper.claims.schemes import LASTING, PARTING
 from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.claims.verdict import NotJudgedError, Records, Table, table
@@ -93,7 +93,7 @@ def before_overfitting(records: Records) -> Table:
             early = [b for b in lines[0].batch if WARM_UP <= b <= until]
             cells += [
                 round(spread(lines), 3),
-                round(gmean(between(line.by_batch[batch] for line in lines) for batch in early), 3),
+                round(gmean(max_over_min(line.by_batch[batch] for line in lines) for batch in early), 3),
             ]
         rows.append((name, *cells))
     columns = [word for scheme in SCHEMES for word in (f"scheme {scheme}", "up to the best")]

@@ -136,7 +136,7 @@ def wanted(
 
 
 def _name(series: Series, seed: int, identity: str) -> str:
-    """A folder's name that does not depend on what else figures ask for."""
+    """A folder's name that depends on its training alone."""
     words = [series.corpus, series.train, f"k1_{series.k1}", f"k2_{series.k2}", f"lstm{series.layers}x{series.hidden}"]
     words += [f"{name}_{value}" for name, value in series.varied] + [f"seed{seed}", identity[:8]]
     return re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words))

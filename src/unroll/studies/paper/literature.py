@@ -1,4 +1,4 @@
-"""The paper's table of literature: with which scheme 22 works on recurrent models trained, and how that is known."""
+"""The paper's table of literature: the schemes with which 22 works trained recurrent models, and how that is known."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unroll.studies.paper.claims import architectures, clocks, data_sets, schemes, windows
-from unroll.studies.paper.claims.lines import between, gmean
+from unroll.studies.paper.claims.lines import gmean, max_over_min
 from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, percent
 from unroll.studies.paper.claims.verdict import NOT_JUDGED, Claim, NotJudgedError, Records, Verdict, decide
 from unroll.studies.paper.figures import FIGURES, Series
@@ -178,7 +178,7 @@ def _seeds(records: Records) -> str:
         for curve in record.curves:
             if curve.scored:
                 best.setdefault(curve.series, {})[curve.seed] = min(value for _, _, value in curve.scored)
-    apart = [between(by_seed.values()) for by_seed in best.values() if len(by_seed) > 1]
+    apart = [max_over_min(by_seed.values()) for by_seed in best.values() if len(by_seed) > 1]
     if not apart:
         return ""
     seeds = max(len(by_seed) for by_seed in best.values())

@@ -6,7 +6,7 @@ import math
 from itertools import combinations
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Line, Lines, average, between, gmean, mean, ratio
+from unroll.studies.paper.claims.lines import Line, Lines, average, gmean, max_over_min, mean, ratio
 from unroll.studies.paper.claims.thresholds import (
     ALL_BUT_ONE,
     CLOSE,
@@ -50,7 +50,7 @@ def c6(records: Records) -> Finding:
         learnt = {a: line.best_so_far for a, line in _plot(records, *plot).items()}
         early[plot] = gmean(ratio(learnt[r, 512], learnt[r, 128], LEARNING, HALF_WAY) for r in (1, 2))
         late[plot] = gmean(ratio(learnt[1, h], learnt[2, h], HALF_WAY) for h in (128, 512))
-        end[plot] = between(min(by_batch.values()) for by_batch in learnt.values())
+        end[plot] = max_over_min(min(by_batch.values()) for by_batch in learnt.values())
         level[plot] = {a: ratio(by_batch, learnt[BEST[0]], LEARNING) for a, by_batch in learnt.items()}
     enough = len(PLOTS) - ALL_BUT_ONE
     best = sum(min(of_plot, key=of_plot.__getitem__) == BEST[0] for of_plot in level.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unroll.studies.paper.claims.lines import Lines, between, common_level, gmean
+from unroll.studies.paper.claims.lines import Lines, common_level, gmean, max_over_min
 from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, VISIBLE, listed, percent, times
 from unroll.studies.paper.claims.verdict import Finding, NotJudgedError, Part, Records, table
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1, K1_OF_K2
@@ -38,7 +38,7 @@ def c11(records: Records) -> Finding:
     # Each step that grows the architecture: more units at the same depth, or more layers at the same width.
     steps = [((1, 128), (1, 512)), ((2, 128), (2, 512)), ((1, 128), (2, 128)), ((1, 512), (2, 512))]
     against = [f"r={a[0]} γ={a[1]} to r={b[0]} γ={b[1]}" for a, b in steps if gains[b] > gains[a] + CLOCK_POINTS]
-    same = {a: between(alone[s, *a].batch_ms for s in (1, 3, 4)) for a in ARCHITECTURES}
+    same = {a: max_over_min(alone[s, *a].batch_ms for s in (1, 3, 4)) for a in ARCHITECTURES}
 
     def listed_gains(values: dict[tuple[int, int], float]) -> str:
         return ", ".join(f"{value:.0f} % (r={r} γ={h})" for (r, h), value in values.items())
@@ -171,7 +171,7 @@ def c17(records: Records) -> Finding:
     groups = {name: by_k1 for name, by_k1 in groups.items() if len(by_k1) > 1}
     if not groups:
         raise NotJudgedError("the record of timing has no times for several k1")
-    spans = {name: between(by_k1.values()) for name, by_k1 in groups.items()}
+    spans = {name: max_over_min(by_k1.values()) for name, by_k1 in groups.items()}
     worst = max(spans, key=spans.__getitem__)
     part = Part(
         "k1 hardly changes the time of a batch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Lines, average, between, common_level, gmean, ratio, spread
+from unroll.studies.paper.claims.lines import Lines, average, common_level, gmean, max_over_min, ratio, spread
 from unroll.studies.paper.claims.thresholds import (
     CLOSE,
     CORPUS_NAMES,
@@ -35,7 +35,7 @@ def c5(records: Records) -> Finding:
     # The lowest perplexity of a line, not its end: Music's end is overfitting, and would make it look
     # harder than it is.
     best = {s: {c: gmean(line.best for line in lines.over_k1(c, s)) for c in CORPORA} for s in SCHEMES}
-    texts = {s: between(by_corpus[c] for c in TEXTS) for s, by_corpus in best.items()}
+    texts = {s: max_over_min(by_corpus[c] for c in TEXTS) for s, by_corpus in best.items()}
     music = {s: by_corpus["music"] / max(by_corpus[c] for c in TEXTS) for s, by_corpus in best.items()}
     parts = (
         Part(

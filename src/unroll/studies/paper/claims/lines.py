@@ -31,7 +31,7 @@ def mean(values: Iterable[float]) -> float:
     return sum(every) / len(every)
 
 
-def between(values: Iterable[float]) -> float:
+def max_over_min(values: Iterable[float]) -> float:
     """The largest over the smallest."""
     every = list(values)
     return max(every) / min(every)
@@ -172,16 +172,11 @@ class Lines:
         return [self.one(corpus=corpus, scheme=scheme, layers=1, hidden=512, k1=k1, k2=100) for k1 in K1]
 
 
-def after(by_batch: dict[int, float], batch: float = WARM_UP) -> list[float]:
-    """The values from a batch on."""
-    return [value for at, value in by_batch.items() if at >= batch]
-
-
 def spread(lines: Sequence[Line], since: float = WARM_UP) -> float:
     """The largest over the smallest perplexity of several lines at one point, in the mean over points."""
     columns = [line.by_batch for line in lines]
     shared = [batch for batch in columns[0] if batch >= since and all(batch in column for column in columns)]
-    return gmean(between(column[batch] for column in columns) for batch in shared)
+    return gmean(max_over_min(column[batch] for column in columns) for batch in shared)
 
 
 def ratio(

@@ -11,9 +11,9 @@ from unroll.studies.paper.claims.lines import (
     Line,
     Lines,
     average,
-    between,
     common_level,
     gmean,
+    max_over_min,
     mean,
     ratio,
     spread,
@@ -257,7 +257,7 @@ def c16(records: Records) -> Finding:
         sides = {c: level[c][a] / level[c][b] for c in CORPORA}
         if max(sides.values()) > TIE and min(sides.values()) < 1 / TIE:
             turned.append(f"{a} and {b}")
-    sizes = {s: between(level[c][s] for c in CORPORA) for s in SCHEMES if s != 1}
+    sizes = {s: max_over_min(level[c][s] for c in CORPORA) for s in SCHEMES if s != 1}
     parts = (
         Part(
             "the schemes stand in the same order on all data sets",

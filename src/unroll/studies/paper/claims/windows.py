@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Line, Lines, average, between, common_level, gmean, spread, unstable
+from unroll.studies.paper.claims.lines import Line, Lines, average, common_level, gmean, max_over_min, spread, unstable
 from unroll.studies.paper.claims.thresholds import ALL_BUT_ONE, CLOSE, MUCH, TIE, percent, times
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
 from unroll.studies.paper.figures import K1_OF_K2
@@ -34,7 +34,7 @@ def c13(records: Records) -> Finding:
     grid = {(s, k2): [one(s, k2, k1) for k1 in K1_OF_K2[k2]] for s in SCHEMES for k2 in K2}
     whole = {s: [line for k2 in K2 for line in grid[s, k2]] for s in SCHEMES}
     ends = {(s, k2): gmean(line.seconds[-1] for line in grid[s, k2]) for s in SCHEMES for k2 in K2}
-    best = {s: between(line.best for line in whole[s]) for s in SCHEMES}
+    best = {s: max_over_min(line.best for line in whole[s]) for s in SCHEMES}
     # Robust over a whole curve, not only at its best: all fifteen lines at one batch.
     robust = {s: spread(whole[s]) for s in SCHEMES}
     unstable_lines = {key: [bool(batches) for batches in _unstable(figure, *key)] for key in grid}
