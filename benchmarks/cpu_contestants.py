@@ -45,7 +45,8 @@ class Peer(nn.Module):
         self.scored, self.batch_first = scored, batch_first
         self.embedding = nn.Embedding(SYMBOLS, SYMBOLS) if embedded else None
         self.layers = CELLS[cell][0](SYMBOLS, hidden, layers, batch_first=batch_first)
-        self.dense, self.out = nn.Linear(hidden, DENSE), nn.Linear(DENSE, SYMBOLS)
+        self.dense = nn.Linear(hidden, DENSE)
+        self.out = nn.Linear(DENSE, SYMBOLS)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits of the scored positions."""
@@ -62,7 +63,8 @@ def peer(case: Case, batch_first: bool = False, embedded: bool = False, bfloat16
     model = Peer(*case, batch_first, embedded)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     window = torch.from_numpy(np.random.default_rng(0).integers(SYMBOLS, size=(K2 + 1, ROWS)))
-    inputs, targets = window[:-1], window[-scored:]
+    inputs = window[:-1]
+    targets = window[-scored:]
     if batch_first:
         inputs, targets = inputs.t().contiguous(), targets.t().contiguous()
 
@@ -87,7 +89,13 @@ def ours(case: Case, corpus: Corpus, runs: int = 1, precision: str = "float32") 
 
 def floor(case: Case) -> tuple[Step, float]:
     """The matrix products of one step, and how many GFLOP they are."""
-    B, T, H, D, V, N, layers = ROWS, K2, case.hidden, DENSE, -(-SYMBOLS // 16) * 16, case.scored * ROWS, case.layers
+    B = ROWS
+    T = K2
+    H = case.hidden
+    D = DENSE
+    V = -(-SYMBOLS // 16) * 16
+    N = case.scored * ROWS
+    layers = case.layers
     G = CELLS[case.cell][1] * H
     shapes = [(B, H, G), (B, G, H)] * T * layers + [(H, T * B, G)] * layers
     shapes += [(T * B, H, G), (H, T * B, G), (T * B, G, H)] * (layers - 1)

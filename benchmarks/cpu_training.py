@@ -211,7 +211,8 @@ def main() -> None:
     names = "".join(f"{name:>10}" for name in columns)
     print(f"{'γ':>4} {'r':>2} {'loss':>7}{names} {'ratios':>23}  fastest peer, rounds")
     kind = "training" if options.cell == "lstm" else options.cell
-    cases, path = [], RECORDS / f"cpu_{kind}_{processor}.json"
+    cases = []
+    path = RECORDS / f"cpu_{kind}_{processor}.json"
     for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
         case = Case(options.cell, hidden, layers, scored)
         plain = summary(in_processes(case, options.processes, options.rounds, options.seconds))

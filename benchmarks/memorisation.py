@@ -34,7 +34,8 @@ TIMES = 7
 def measure(path: str) -> dict[str, float]:
     """Sort and look up the ids of one file; this runs in a process of its own."""
     ids = np.load(path)
-    train, sample = ids[:-SAMPLE], ids[-SAMPLE:]
+    train = ids[:-SAMPLE]
+    sample = ids[-SAMPLE:]
     began = time.perf_counter()
     order = suffix_array(train)
     seconds = time.perf_counter() - began

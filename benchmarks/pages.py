@@ -19,7 +19,8 @@ from unroll.studies.benchmark.table import fastest_precision
 from unroll.studies.paper.page import fill
 
 ROOT = Path(__file__).parent.parent
-RESULTS, DOCS = ROOT / "results", ROOT / "docs"
+RESULTS = ROOT / "results"
+DOCS = ROOT / "docs"
 COMPARISON, SCALING = "h200.json", "h200_scaling.json"
 PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
 FLEET = (("fleet_ms", 1), ("fleet_ratio", 2))  # of a CPU's record, and the decimals shown

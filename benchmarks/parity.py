@@ -29,7 +29,9 @@ from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).parent.parent / "results" / "parity"
 CORPORA = ("english", "finnish", "linux", "music")
-SCHEMES, SEEDS, K1 = (1, 4), (0, 1, 2), 40
+SCHEMES = (1, 4)
+SEEDS = (0, 1, 2)
+K1 = 40
 AFTER = 200
 Run = tuple[str, int, int]  # corpus, scheme, seed
 
@@ -137,7 +139,8 @@ def curves(study: Study, precision: str) -> dict[Run, dict[int, float]]:
 
 def compare(study: Study, precision: str) -> dict[str, Any]:
     """The differences from float32, point by point, and the verdict."""
-    truth, other = curves(study, "float32"), curves(study, precision)
+    truth = curves(study, "float32")
+    other = curves(study, precision)
     groups = sorted({key[:2] for key in truth} & {key[:2] for key in other})
     points = sorted(set.intersection(*(set(c) for c in (*truth.values(), *other.values()))) if other else ())
     rows = []

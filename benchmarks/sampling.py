@@ -71,7 +71,8 @@ class Usual(torch.nn.Module):
     def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
         self.lstm = torch.nn.LSTM(V, hidden, layers, batch_first=True)
-        self.dense, self.out = torch.nn.Linear(hidden, DENSE), torch.nn.Linear(DENSE, V)
+        self.dense = torch.nn.Linear(hidden, DENSE)
+        self.out = torch.nn.Linear(DENSE, V)
 
     def forward(self, ids: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
         h, state = self.lstm(torch.nn.functional.one_hot(ids, V).float(), state)

@@ -145,7 +145,8 @@ def _measure(
     settings = {"choice": asdict(choice), "kernel": builder.kernel}
     if scaling:
         settings |= plan.scaling_settings(choice, kind)
-    rows, blocks = counted(sum(map(len, groups)), "row"), counted(timing.blocks, "block")
+    rows = counted(sum(map(len, groups)), "row")
+    blocks = counted(timing.blocks, "block")
     say(f"{rows}; {blocks} of about {timing.seconds:g} s for each.")
     measured = measurement.measure(
         "scaling" if scaling else "comparison",

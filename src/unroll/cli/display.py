@@ -44,7 +44,8 @@ def pace(event: Event) -> str:
     """
     from unroll.training.bookkeeping import evaluation_points
 
-    experiment, count = event.learner.experiments[0], event.learner.count
+    experiment = event.learner.experiments[0]
+    count = event.learner.count
     if not count or not event.seconds:
         return ""
     points = evaluation_points(experiment.batches, experiment.evaluations)
@@ -60,7 +61,8 @@ def spark(values: Sequence[float], width: int = 48) -> str:
     logs = [math.log(v) for v in values if math.isfinite(v) and v > 0][-width:]
     if not logs:
         return ""
-    low, high = min(logs), max(logs)
+    low = min(logs)
+    high = max(logs)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((v - low) * scale)] for v in logs)
 

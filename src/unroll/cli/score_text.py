@@ -76,7 +76,8 @@ class Scoring:
         """Every token but the first."""
         from unroll.runs.scoring import each_surprisal, legible, legible_names
 
-        texts, names = legible(self.text.vocabulary, self.text.ids), legible_names(self.run.vocabulary)
+        texts = legible(self.text.vocabulary, self.text.ids)
+        names = legible_names(self.run.vocabulary)
         for token in each_surprisal(self.run, self.ids, texts, names, ALTERNATIVES, self.procedure):
             self.logprobs.append(token.logprob)
             yield token

@@ -56,7 +56,8 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
 
 def _require_folder(path: Path) -> None:
     try:
-        exists, folder = path.exists(), path.is_dir()
+        exists = path.exists()
+        folder = path.is_dir()
     except (OSError, ValueError) as error:  # a name that is too long, say
         raise RunError(f"{path} cannot be looked at: {error}. {REMEDY}") from None
     if not exists:

@@ -137,7 +137,9 @@ def _extras(records: Mapping[str, Record], page_curves: Curves) -> list[dict[str
 
 def _topic(name: str, title: str, about: str) -> Layout:
     def panel(curve: Curve) -> Label:
-        corpus, scheme, shape = _corpus(curve), _scheme(curve), _shape(curve)
+        corpus = _corpus(curve)
+        scheme = _scheme(curve)
+        shape = _shape(curve)
         return (corpus[0], scheme[0], shape[0]), f"{corpus[1]}, scheme {curve.scheme}, {shape[1]}"
 
     return Layout(f"extras-{name}", f"Extras: {title}", about, panel, _variant, _k1, "setting", "k1")

@@ -33,7 +33,8 @@ class Layout:
 
 def figure(layout: Layout, curves: Sequence[Curve], page_curves: Curves) -> dict[str, Any]:
     """The figure as the page's data; curves stand there by their numbers in `page_curves`."""
-    groups, lines = _labels(curves, layout.group), _labels(curves, layout.line)
+    groups = _labels(curves, layout.group)
+    lines = _labels(curves, layout.line)
     panels = []
     for title in _labels(curves, layout.panel):
         inside = [curve for curve in curves if layout.panel(curve) == title]

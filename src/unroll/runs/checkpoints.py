@@ -52,7 +52,8 @@ class Checkpoints:
         path = self.path(batch)
         tensors, facts = atomic_files.unseal(path, at_most)
         try:
-            stated, size = int(facts["batch"]), int(facts["metrics_bytes"])
+            stated = int(facts["batch"])
+            size = int(facts["metrics_bytes"])
             if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
                 raise ValueError
         except (KeyError, ValueError):

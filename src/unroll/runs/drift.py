@@ -140,7 +140,8 @@ def _by_age(
     model: Model, ids_N: Tensor, starts_R: NDArray[np.int64], tokens: int, between: Callable[[], None]
 ) -> NDArray[np.float64]:
     """−log p of the token after p tokens of each stretch, for p = 1 … N."""
-    R, H = len(starts_R), model.experiments[0].hidden
+    R = len(starts_R)
+    H = model.experiments[0].hidden
     positions_NR = torch.arange(tokens + 1).unsqueeze(1) + torch.from_numpy(starts_R)
     stretch_NR = ids_N[positions_NR.to(ids_N.device)]
     steps = min(STEPS, max(1, model.engine.chunk_bytes // (R * H * model.dtype.itemsize)))

@@ -65,10 +65,12 @@ def _first_keys(ids: Ids) -> tuple[NDArray[np.uint64], int, int]:
     """A key for each suffix: its first tokens, then its position; the bits of a position, and the number of tokens."""
     n = len(ids)
     position_bits = (n - 1).bit_length()
-    low, high = int(ids.min()), int(ids.max())
+    low = int(ids.min())
+    high = int(ids.max())
     if (high - low + 1).bit_length() > 64 - position_bits:
         ids = np.unique(ids, return_inverse=True)[1]
-        low, high = 0, int(ids.max())
+        low = 0
+        high = int(ids.max())
     bits = (high - low + 1).bit_length()  # of a token, counted from 1: 0 is the end
     known = (64 - position_bits) // bits
     keys = np.zeros(n, np.uint64)

@@ -41,7 +41,8 @@ class Operations(NamedTuple):
 
 def operations(shape: Shape) -> Operations:
     """The products of a training step; the head's only at scored positions."""
-    read, scored = shape.k2 * shape.rows, shape.scheme.scored * shape.rows
+    read = shape.k2 * shape.rows
+    scored = shape.scheme.scored * shape.rows
     square = PASSES * 2 * read * shape.hidden * GATES * shape.hidden
     return Operations(
         recurrent=shape.layers * square,

@@ -80,7 +80,8 @@ class Recurrent(nn.Module):
                 # cuDNN gives c only at the end, and the next window starts after k1: two calls.
                 early, middle = module(x_TBI[: self.k1], state)
                 late, _ = module(x_TBI[self.k1 :], middle)
-                x_TBI, state = torch.cat((early, late)), middle
+                x_TBI = torch.cat((early, late))
+                state = middle
             else:
                 x_TBI, state = module(x_TBI, state)
             after.append(state)

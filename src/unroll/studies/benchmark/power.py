@@ -31,7 +31,8 @@ class Gauge:
     """One GPU's counters."""
 
     def __init__(self, library: Any, uuid: str) -> None:
-        self._library, self._device = library, ctypes.c_void_p()
+        self._library = library
+        self._device = ctypes.c_void_p()
         self._call("nvmlInit_v2")
         self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self._device))
 
@@ -82,9 +83,11 @@ def _library() -> Any:
 def sustained(step: Callable[[], None], device: torch.device, counters: Gauge) -> dict[str, float]:
     """Run step after step for a while; record the time and the energy of a step, and the clock."""
     _repeat(step, device, counters, WARM)
-    joules, start = counters.joules(), time.perf_counter()
+    joules = counters.joules()
+    start = time.perf_counter()
     steps, readings = _repeat(step, device, counters, SECONDS)
-    spent, seconds = counters.joules() - joules, time.perf_counter() - start
+    spent = counters.joules() - joules
+    seconds = time.perf_counter() - start
     watts, most = counters.limits()
     return {
         "steps": steps,

@@ -119,7 +119,8 @@ def _panel(axes: Any, lines: dict[str, Line], words: str, floor: Line) -> None:
     # Names stand behind the last point of their line, so a quarter of the panel is theirs.
     points = [x for line in lines.values() for x, _ in line]
     if points:
-        low, high = min(points), max(points)
+        low = min(points)
+        high = max(points)
         span = max(high / low, 2.0)
         axes.set_xlim(low / span**0.04, high * span**0.62)
     axes.set_title(words, fontsize=9, loc="left", color=INK)

@@ -239,7 +239,8 @@ def _axes(every_axes: Sequence[Any], record: Record, look: Look) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     values = [value for curve in record.curves for _, value in _columns(curve, look).values()]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     # A few points of the first batches reach thousands; the paper's axes end near the size of the vocabulary.
     # A run so short that it never came below that is shown in full.
     top = CLIP if look.against == "seconds" else 150.0

@@ -108,7 +108,8 @@ def _music(records: Records, figure: str, variant: dict[str, Any]) -> list[Line]
 
 def c8(records: Records) -> Finding:
     """Overfitting is a test perplexity that ends above its lowest while the train loss goes on falling."""
-    plain, dropped = _music(records, "architectures-1", {}), _music(records, "extras", {"dropout": 0.25})
+    plain = _music(records, "architectures-1", {})
+    dropped = _music(records, "extras", {"dropout": 0.25})
     rise, with_dropout = (gmean(line.final / line.best for line in group) for group in (plain, dropped))
     falling = sum(_loss_falls(line) for line in plain)
     # Nothing can be reduced where nothing rises.
@@ -143,7 +144,8 @@ def c8(records: Records) -> Finding:
 
 
 def _loss_falls(line: Line) -> bool:
-    at_best, at_end = line.loss[line.turn], line.loss[-1]
+    at_best = line.loss[line.turn]
+    at_end = line.loss[-1]
     return at_best is not None and at_end is not None and at_end < at_best
 
 
@@ -154,7 +156,8 @@ def _bump(line: Line, since: int, until: int) -> float:
 
 def c9(records: Records) -> Finding:
     """A rise near 1,000 train sequences, lower with gentler steps."""
-    base, extras = Lines(records, "architectures-1"), Lines(records, "extras")
+    base = Lines(records, "architectures-1")
+    extras = Lines(records, "extras")
     groups: dict[str, list[float]] = {}
     for name, lines, variant, window in (
         ("Adam 0.001", base, {}, BUMP),

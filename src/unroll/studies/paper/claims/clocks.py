@@ -32,7 +32,8 @@ def _gain(cells: dict[tuple[int, int, int], Time], architecture: tuple[int, int]
 
 def c11(records: Records) -> Finding:
     """Training time a batch."""
-    alone, fleet = _times(records), _times(records, alone=False)
+    alone = _times(records)
+    fleet = _times(records, alone=False)
     gains = {a: _gain(alone, a) for a in ARCHITECTURES}
     in_fleet = {a: _gain(fleet, a) for a in ARCHITECTURES}
     # Each step that grows the architecture: more units at the same depth, or more layers at the same width.
@@ -120,7 +121,8 @@ def c12(records: Records) -> Finding:
 
 def c15(records: Records) -> Finding:
     """Time to a perplexity, single-loss over multi-loss."""
-    k2_lines, lines = Lines(records, "k2"), Lines(records, "schemes")
+    k2_lines = Lines(records, "k2")
+    lines = Lines(records, "schemes")
     by_k2: dict[int, float] = {}
     for k2, every in K1_OF_K2.items():
         pairs = [

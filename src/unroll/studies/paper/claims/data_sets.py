@@ -68,7 +68,8 @@ def c7(records: Records) -> Finding:
         grid = {s: lines.over_k1(corpus, s) for s in SCHEMES}
         by_k1[corpus] = gmean(spread(over_k1) for over_k1 in grid.values())
         by_scheme[corpus] = gmean(spread([grid[s][i] for s in SCHEMES]) for i in range(len(K1)))
-        few, many = grid[1][0], grid[1][-1]
+        few = grid[1][0]
+        many = grid[1][-1]
         level = common_level(few, many)
         # Batch i has read i·k1 new tokens a row: a stream of data would have had to supply these.
         tokens = {line.k1: line.needed(level, line.batch) * line.k1 for line in (few, many)}
@@ -97,7 +98,8 @@ def c7(records: Records) -> Finding:
 
 def c10(records: Records) -> Finding:
     """Shuffled windows against a rotated train set, schemes 1 to 3."""
-    rotated, shuffled = Lines(records, "schemes"), Lines(records, "extras")
+    rotated = Lines(records, "schemes")
+    shuffled = Lines(records, "extras")
     changed: dict[tuple[str, int], float] = {}
     turned = []
     for corpus in CORPORA:

@@ -97,7 +97,8 @@ class Line:
                 continue
             if i == 0:
                 return axis[0]
-            above, part = self.perplexity[i - 1], 1.0
+            above = self.perplexity[i - 1]
+            part = 1.0
             if above > value:
                 part = math.log(above / level) / math.log(above / value)
             return float(axis[i - 1] * (axis[i] / axis[i - 1]) ** part)

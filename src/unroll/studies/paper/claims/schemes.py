@@ -135,7 +135,8 @@ def c3(records: Records) -> Finding:
         pairs = list(zip(lines.over_k1(corpus, 3), lines.over_k1(corpus, 1), strict=True))
         worse[corpus] = gmean(ratio(three.by_batch, one.by_batch) for three, one in pairs)
         ends[corpus] = max(three.final / one.final for three, one in pairs)
-    first, third = _spreads(lines, 1), _spreads(lines, 3)
+    first = _spreads(lines, 1)
+    third = _spreads(lines, 3)
     # One model is scored twice, so the smallest difference is real, and "worse" needs no margin.
     parts = (
         Part(
