@@ -74,7 +74,7 @@ def sweep_of_one(folder: Path) -> Path:
     return folder / "sweep"
 
 
-def test_a_sweep_given_as_a_run_is_told_from_a_damaged_run(tmp_path: Path) -> None:
+def test_a_sweep_given_as_a_run_is_not_taken_for_a_damaged_run(tmp_path: Path) -> None:
     sweep = sweep_of_one(tmp_path)
     for command in (["eval", sweep], ["train", "--resume", sweep], ["sample", sweep]):
         result = unroll(*command)

@@ -90,7 +90,7 @@ class Page(HTMLParser):
             self.text += data
 
 
-def test_the_numbers_are_told_in_words(run: Path, text: Path) -> None:
+def test_the_numbers_are_shown_in_words(run: Path, text: Path) -> None:
     lines = dict(line.split(maxsplit=1) for line in unroll("score", run, text).out.splitlines())
     total = package.surprisals(package.load(run), text.read_text()).total
     assert lines["text"].endswith("text.txt: 48 tokens (chars)")
@@ -221,7 +221,7 @@ def test_a_page_shows_a_hostile_text_as_text(hostile: Path) -> None:
     assert all(c.isprintable() or c == "\n" for c in html.replace("\t", "")), "nothing hides in it"
 
 
-def test_a_page_tells_every_tokens_surprise_and_alternatives_to_who_cannot_see_colours(run: Path, text: Path) -> None:
+def test_a_page_shows_every_tokens_surprise_and_alternatives_without_colours(run: Path, text: Path) -> None:
     out = text.parent / "page.html"
     assert unroll("score", run, text, "--out", out).code == 0
     html, scored = out.read_text("utf-8"), package.surprisals(package.load(run), text.read_text())

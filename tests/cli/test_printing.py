@@ -255,7 +255,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_words(option: str) -> None:
     both("train", option, HOSTILE)
 
 
-def test_a_damaged_run_is_told_of_in_words(run: Path, folder: Path) -> None:
+def test_a_damaged_run_is_named_in_words(run: Path, folder: Path) -> None:
     made = RunFolder(run)
     original = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
     spoilt: list[tuple[str, str]] = [
@@ -281,7 +281,7 @@ def forge(path: Path, content: str) -> None:
     path.write_text(json.dumps(untrusted.sealed(stated)))
 
 
-def test_a_sweep_tells_its_runs_and_failures_in_words(folder: Path, corpus: Path) -> None:
+def test_a_sweep_names_its_runs_and_failures_in_words(folder: Path, corpus: Path) -> None:
     out = folder / f"sweep{HOSTILE_NAME[:100]}"
     short = folder / f"short{UTF_8_NAME}.txt"
     short.write_text(HOSTILE, newline="")

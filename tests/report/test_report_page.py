@@ -75,7 +75,7 @@ def test_the_page_names_no_address_and_loads_nothing(whole: str) -> None:
         assert (attributes.get("href") or "#").startswith("#")
 
 
-def test_the_browser_is_told_to_run_this_script_alone(whole: str) -> None:
+def test_the_browser_may_run_this_script_alone(whole: str) -> None:
     elements = parsed(whole)
     (policy,) = [
         attributes["content"]

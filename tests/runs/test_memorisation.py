@@ -41,7 +41,7 @@ def piped(run: package.Run, content: bytes, *options: str) -> Result:
         return unroll("memorised", run.path, "-", *options)
 
 
-def test_every_place_has_the_longest_match_that_a_scan_of_the_train_set_finds(run: package.Run) -> None:
+def test_every_position_has_the_longest_match_that_a_scan_of_the_train_set_finds(run: package.Run) -> None:
     drawn = package.sample(run, length=200, seed=3)
     (answer,) = memorised(run, [drawn.text])
     assert answer.matches.lengths.tolist() == scanned(train_text(run), drawn.text)
@@ -224,7 +224,7 @@ def test_the_command_takes_what_sample_writes_into_a_pipe(run: package.Run) -> N
     assert json.loads(result.out) == memorised(run, [drawn[:-1]])[0].facts()
 
 
-def test_the_command_tells_a_person_the_stretch_its_places_and_the_baseline(run: package.Run) -> None:
+def test_the_command_shows_the_stretch_its_positions_and_the_baseline(run: package.Run) -> None:
     copied = train_text(run)[100:180]
     (answer,) = memorised(run, [copied])
     assert answer.longest is not None

@@ -65,7 +65,7 @@ def test_small_pieces_sort_as_one_does(text: Ids) -> None:
 
 
 @given(any_text, any_text)
-def test_the_longest_match_at_every_place_is_that_of_a_scan(text: Ids, sample: Ids) -> None:
+def test_the_longest_match_at_every_position_is_that_of_a_scan(text: Ids, sample: Ids) -> None:
     assert longest_matches(text, suffix_array(text), sample).tolist() == scanned(text, sample)
 
 
@@ -92,7 +92,7 @@ def test_texts_with_no_symbol_in_common_match_nowhere(text: Ids) -> None:
 
 
 @given(any_text, st.data())
-def test_occurrences_are_all_places_and_no_others(text: Ids, data: st.DataObject) -> None:
+def test_occurrences_are_all_positions_and_no_others(text: Ids, data: st.DataObject) -> None:
     a = data.draw(st.integers(0, len(text)))
     stretch = text[a : a + data.draw(st.integers(1, 6))]
     if not len(stretch):

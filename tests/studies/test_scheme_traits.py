@@ -56,7 +56,7 @@ def after(model: Model, m: int, read: torch.Tensor, token: int) -> float:
     return float(-torch.log_softmax(logits, -1)[token].detach())
 
 
-def test_the_nll_at_a_position_is_that_of_every_token_after_so_many_others(fleet: Model) -> None:
+def test_the_nll_at_a_position_is_that_of_every_token_after_that_many_others(fleet: Model) -> None:
     ids, reach = texts(30), 9
     nll_MP = measures.position_nll(fleet, ids, reach)
     for m, p in ((0, 1), (0, 5), (1, 4), (1, 9)):

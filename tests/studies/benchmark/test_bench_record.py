@@ -166,7 +166,7 @@ def test_precisions_are_refused_in_the_experiments_own_words() -> None:
     assert "precision must be one of" in refused["float7"]
 
 
-def test_all_wrong_choices_are_told_at_once() -> None:
+def test_all_wrong_choices_are_listed_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         plan.Choice(("1y512",), ("multiloss",), ("unrol",), (), (0,))
     assert len(caught.value.problems) == 4

@@ -141,7 +141,7 @@ def test_half_a_figure_is_not_judged_and_half_a_seed_is_left_out() -> None:
     assert verdict(BY_ID["C1"], {"schemes": cut}) == verdict(BY_ID["C1"], {"schemes": schemes})
 
 
-def test_several_seeds_are_averaged_and_their_spread_is_told() -> None:
+def test_several_seeds_are_averaged_and_their_spread_is_shown() -> None:
     verdicts = judge(records(World(seed_noise=0.03), seeds=(0, 1, 2)))
     assert {each.verdict for each in verdicts} <= set(VERDICTS) - {NOT_JUDGED}
     assert "Means over up to 3 seeds" in verdicts[0].measured

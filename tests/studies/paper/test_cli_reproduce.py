@@ -26,7 +26,7 @@ def typed(*words: object) -> str:
     return result.stdout
 
 
-def test_all_problems_of_a_command_are_told_at_once() -> None:
+def test_all_problems_of_a_command_are_listed_at_once() -> None:
     with pytest.raises(ConfigurationError) as error:
         typed("schems", "k2")
     words = " ".join(error.value.problems)

@@ -68,7 +68,7 @@ def test_the_first_hundred_batches_do_not_count() -> None:
     assert min(reading.apart) >= 100
 
 
-def test_points_are_told_by_how_long_ago_training_began_from_zeros() -> None:
+def test_points_are_grouped_by_how_long_ago_training_began_from_zeros() -> None:
     """A model that knows zeros only after a reset: far apart before the first, and from 300 batches behind one."""
     made = run(zero=lambda b: fall(b) * (1.3 if b < EPOCH or b % EPOCH >= 300 else 1.0))
     table = instability.by_reset([instability.reading(made)])

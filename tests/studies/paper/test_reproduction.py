@@ -171,7 +171,7 @@ def test_weights_are_kept_only_when_asked(data: Path, tmp_path: Path) -> None:
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
-def test_missing_corpora_are_told_at_once_before_any_work(data: Path, tmp_path: Path) -> None:
+def test_missing_corpora_are_listed_at_once_before_any_work(data: Path, tmp_path: Path) -> None:
     shutil.copy(data / "linux.txt", tmp_path / "linux.txt")
     with pytest.raises(CorpusError) as error:
         Reproduction(["k2"], tmp_path, tmp_path / "out")
