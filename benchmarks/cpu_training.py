@@ -1,22 +1,22 @@
 """One training batch on the CPU, ours against nn.LSTM, side by side. Writes a record to results/bench, one a processor.
 
 Both train the paper's model: one-hot tokens, LSTM (or --cell), a dense layer of 1024 with leaky ReLU, softmax, Adam.
-Ours has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is one
-run alone, and four side by side, of whose step a fourth counts. The peer comes in three forms, and the fastest of them
-counts. The floor is the matrix products of ours, alone, by torch; the peak is as many multiplications and additions out
-of registers: no float32 code for vectors that multiplies as often can be faster. All that is float32. Then one run of
-ours in bfloat16, which keeps parameters, states and sums in float32, and the peer's three forms under torch's autocast
-to bfloat16.
+Ours has peepholes and clips gradients at the gates; the peer, written as most people write it, has neither. Ours is
+one run alone, and also four runs side by side, of whose step a fourth counts. The peer comes in three forms, and the
+fastest of them counts. The floor is the matrix products of ours, alone, by torch. The peak is as many multiplications
+and additions out of registers: no float32 code for vectors that multiplies as often can be faster. All that is float32.
+Then follow one run of ours in bfloat16, which keeps parameters, states and sums in float32, and the peer's three forms
+under torch's autocast to bfloat16.
 
-All take turns in one process, so that noise meets all alike. Before the step that is timed each takes others, for some
+All take turns in one process, so that noise meets all alike. Before the step that is timed each takes others, for a few
 milliseconds: in training a step follows one of its own kind, not one that has left its threads waiting busily on a
-core. A round during which other processes used the processor does not count (where the system tells). The peer is
+core. A round during which other processes used the processor does not count (where the system says so). The peer is
 faster in one process and slower in the next by up to a third, the same in all its rounds, so a case has several
 processes, one after the other. Times are medians over all rounds, and a ratio is the median of the rounds' ratios.
 
-What makes the difference is memory: the peer gives it back to the system after each step and asks for it again, page by
-page, unless something else keeps the heap large. So each case has one process more, in which the
-allocator is told to keep everything (`KEPT`): hardly anybody does that, but there the peer is at its best.
+Memory makes the difference: the peer gives it back to the system after each step and asks for it again, page by page,
+unless something else keeps the heap large. So each case has one more process, in which the allocator keeps everything
+(`KEPT`). Hardly anybody does that, but there the peer is at its best.
 
     python benchmarks/cpu_training.py [--cell lstm] [--processes 3] [--rounds 5] [--seconds 60]
 """
@@ -31,37 +31,21 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from cpu_contestants import CELLS, DENSE, K2, ROWS, SYMBOLS, THREADS, Case, Step, floor, ours, peak, peer
 from llvmlite import binding
-from torch import Tensor, nn
-from torch.nn import functional
 
-from unroll import Corpus, Experiment, Scheme
+from unroll import Corpus, Experiment
 from unroll.engines import devices
-from unroll.engines.choice import engine_of
-from unroll.engines.cpu import workers
-from unroll.engines.cpu.builder import VECTORS, Code, Value, Variable
-from unroll.engines.cpu.compiler import make
-from unroll.engines.cpu.packing import panel
-from unroll.training.learner import Learner
 
 RECORDS = Path(__file__).parent.parent / "results" / "bench"
-SUMS, TURN = 12, 8  # of the peak: so many at once hide what each takes, and so many rounds a turn of its loop
-ROWS, K2, DENSE, SYMBOLS = 64, 100, 1024, 85
-THREADS = 2
 FLEET = 4  # runs side by side
-CPU = torch.device("cpu")
 DISTURBED = 0.05  # of one core, used by others during a round
 SETTLED = 0.02  # seconds of steps before the one that is timed
-Step = Callable[[], None]
-CELLS = {"lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "rnn": (nn.RNN, 1)}  # torch's own, and how many gates
 KEPT = {"MALLOC_MMAP_THRESHOLD_": 1 << 32, "MALLOC_TRIM_THRESHOLD_": 1 << 34, "MALLOC_TOP_PAD_": 1 << 28}  # glibc's
 FORMS = {
     "one-hot, time first": {},
@@ -70,117 +54,19 @@ FORMS = {
 }
 
 
-class Case(NamedTuple):
-    """What is trained."""
-
-    cell: str
-    hidden: int
-    layers: int
-    scored: int  # positions that carry a loss
-
-
-class Peer(nn.Module):
-    """The model with torch's own layers."""
-
-    def __init__(self, cell: str, hidden: int, layers: int, scored: int, batch_first: bool, embedded: bool) -> None:
-        super().__init__()
-        self.scored, self.batch_first = scored, batch_first
-        self.embedding = nn.Embedding(SYMBOLS, SYMBOLS) if embedded else None
-        self.layers = CELLS[cell][0](SYMBOLS, hidden, layers, batch_first=batch_first)
-        self.dense, self.out = nn.Linear(hidden, DENSE), nn.Linear(DENSE, SYMBOLS)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Logits of the scored positions."""
-        x = functional.one_hot(ids, SYMBOLS).float() if self.embedding is None else self.embedding(ids)
-        h, _ = self.layers(x)
-        h = h[:, -self.scored :] if self.batch_first else h[-self.scored :]
-        logits: Tensor = self.out(functional.leaky_relu(self.dense(h), 0.01))
-        return logits
-
-
-def peer(case: Case, batch_first: bool = False, embedded: bool = False, narrow: bool = False) -> Step:
-    """One step of the peer, with its fastest Adam; its products may be in bfloat16."""
-    model, scored = Peer(*case, batch_first, embedded), case.scored
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
-    window = torch.from_numpy(np.random.default_rng(0).integers(SYMBOLS, size=(K2 + 1, ROWS)))
-    inputs, targets = window[:-1], window[-scored:]
-    if batch_first:
-        inputs, targets = inputs.t().contiguous(), targets.t().contiguous()
-
-    def step() -> None:
-        optimiser.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-            logits = model(inputs)
-        functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten()).backward()
-        optimiser.step()
-
-    return step
-
-
-def ours(case: Case, corpus: Corpus, runs: int = 1, precision: str = "float32") -> Step:
-    """One step of so many runs."""
-    scheme = Scheme(loss="equal" if case.scored == K2 else "last", k1=20, k2=K2)
-    sizes = {"cell": case.cell, "hidden": case.hidden, "layers": case.layers, "dense": DENSE, "rows": ROWS}
-    run = devices.resolve(Experiment(scheme=scheme, device="cpu", precision=precision, **sizes))
-    fleet = [replace(run, seed=seed) for seed in range(runs)]
-    return Learner(fleet, [corpus] * runs, engine_of(CPU, run.kernel)).step
-
-
-def floor(case: Case) -> tuple[Step, float]:
-    """The matrix products of one step, and how many GFLOP they are."""
-    B, T, H, D, V, N, layers = ROWS, K2, case.hidden, DENSE, -(-SYMBOLS // 16) * 16, case.scored * ROWS, case.layers
-    G = CELLS[case.cell][1] * H
-    shapes = [(B, H, G), (B, G, H)] * T * layers + [(H, T * B, G)] * layers
-    shapes += [(T * B, H, G), (H, T * B, G), (T * B, G, H)] * (layers - 1)
-    shapes += [(N, H, D), (N, D, V), (N, V, D), (D, N, V), (N, D, H), (H, N, D)]
-    pool = torch.randn(max(max(m * k, k * n, m * n) for m, k, n in shapes) + 64)
-    # Operands may overlap; results may not overlap operands.
-    results = torch.empty_like(pool)
-    products = [
-        (pool[: m * k].view(m, k), pool[-k * n :].view(k, n), results[: m * n].view(m, n)) for m, k, n in shapes
-    ]
-
-    def step() -> None:
-        for a, b, out in products:
-            torch.mm(a, b, out=out)
-
-    return step, sum(2 * m * k * n for m, k, n in shapes) / 1e9
-
-
-def spin(code: Code, given: Value, out: Value, turns: Value) -> None:
-    """Multiplications and additions out of registers, and nothing else."""
-    factor, more = code.load(given), code.load(code.at(given, code.lanes))
-    sums = [Variable(code, more) for _ in range(SUMS)]
-    with code.loop(turns):
-        for _ in range(TURN):
-            for value in sums:
-                value.set(code.fma(value.get(), factor, more))
-    for n, value in enumerate(sums):
-        code.store(value.get(), code.at(out, n * code.lanes))
-
-
-def peak(gflop: float) -> Step:
-    """As many operations as the products of one step have, as fast as they can be done."""
-    lanes = panel(torch.float32) // VECTORS
-    given, out = torch.full((2 * lanes,), 0.5), torch.empty(THREADS, SUMS * lanes)
-    turns = round(gflop * 1e9 / THREADS / (2 * lanes * SUMS * TURN))
-    code = make(spin, 32, "aan")
-    return lambda: workers.each(THREADS, lambda part: code(given.data_ptr(), out[part].data_ptr(), turns))
-
-
 def processor_seconds() -> tuple[float, float] | None:
-    """What all processes have used so far, and what this one has; None where the system does not tell."""
+    """The processor time of all processes so far, and of this one; None where the system does not say."""
     try:
         words = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     except OSError:
         return None
-    own = resource.getrusage(resource.RUSAGE_SELF)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     busy = sum(words[:8]) - words[3] - words[4]
-    return busy / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+    return busy / os.sysconf("SC_CLK_TCK"), usage.ru_utime + usage.ru_stime
 
 
 def settle(step: Step) -> None:
-    """As many steps as it takes, at least one, until nobody's threads wait busily on a core but its own."""
+    """Take steps, at least one, until no thread of another step waits busily on a core."""
     began = time.perf_counter()
     while time.perf_counter() - began < SETTLED:
         step()
@@ -189,19 +75,22 @@ def settle(step: Step) -> None:
 def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str, list[float]], int]:
     """Milliseconds of each step in every undisturbed round, and how many rounds were disturbed."""
     times: dict[str, list[float]] = {name: [] for name in steps}
-    disturbed, began = 0, time.perf_counter()
+    disturbed = 0
+    began = time.perf_counter()
     for step in steps.values():
         step()
         step()
     while len(times["ours"]) < rounds and (not times["ours"] or time.perf_counter() - began < seconds):
-        before, start = processor_seconds(), time.perf_counter()
-        found = {}
+        before = processor_seconds()
+        start = time.perf_counter()
+        milliseconds = {}
         for name, step in steps.items():
             settle(step)
             at = time.perf_counter()
             step()
-            found[name] = (time.perf_counter() - at) * 1e3
-        after, wall = processor_seconds(), time.perf_counter() - start
+            milliseconds[name] = (time.perf_counter() - at) * 1e3
+        after = processor_seconds()
+        wall = time.perf_counter() - start
         others = (after[0] - before[0]) - (after[1] - before[1]) if before and after else 0.0
         # The system counts in hundredths of a second, on each core.
         if others > DISTURBED * wall + 0.02:
@@ -211,7 +100,7 @@ def race(steps: dict[str, Step], rounds: int, seconds: float) -> tuple[dict[str,
                     "Other processes keep the processor busy: no round went undisturbed. Nothing recorded."
                 )
             continue
-        for name, value in found.items():
+        for name, value in milliseconds.items():
             times[name].append(value)
     return times, disturbed
 
@@ -220,7 +109,7 @@ Times = dict[str, list[float]]
 
 
 def measured(case: Case, rounds: int, seconds: float) -> tuple[Times, int]:
-    """A case in one process: see `race`."""
+    """Measure a case in one process: see `race`."""
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     ids = np.concatenate((np.arange(SYMBOLS), np.random.default_rng(0).integers(SYMBOLS, size=200_000)))
@@ -234,22 +123,22 @@ def measured(case: Case, rounds: int, seconds: float) -> tuple[Times, int]:
         "peak": peak(gflop),
     }
     for name, form in FORMS.items():
-        steps |= {name: peer(case, **form), f"{name}, autocast": peer(case, **form, narrow=True)}
+        steps |= {name: peer(case, **form), f"{name}, autocast": peer(case, **form, bfloat16=True)}
     times, disturbed = race(steps, rounds, seconds)
     return times | {"fleet": [each / FLEET for each in times["fleet"]]}, disturbed
 
 
 def in_processes(case: Case, processes: int, rounds: int, seconds: float) -> list[tuple[Times, int]]:
-    """A case in several processes, one after the other."""
-    found = []
+    """Measure a case in several processes, one after the other."""
+    results = []
     for _ in range(processes):
         with get_context("spawn").Pool(1) as fresh:
-            found.append(fresh.apply(measured, (case, rounds, seconds)))
-    return found
+            results.append(fresh.apply(measured, (case, rounds, seconds)))
+    return results
 
 
 def in_kept_memory(case: Case, rounds: int, seconds: float) -> list[tuple[Times, int]]:
-    """In one process that gives no memory back."""
+    """Measure a case in one process that gives no memory back."""
     os.environ.update({name: str(value) for name, value in KEPT.items()})
     try:
         return in_processes(case, 1, rounds, seconds)
@@ -258,11 +147,12 @@ def in_kept_memory(case: Case, rounds: int, seconds: float) -> list[tuple[Times,
             del os.environ[name]
 
 
-def summary(found: list[tuple[Times, int]]) -> dict[str, object]:
+def summary(results: list[tuple[Times, int]]) -> dict[str, object]:
     """Medians, and ratios to the fastest peer of a precision."""
-    # As many rounds of each process, so that each counts for as much.
-    fewest = min(len(own["ours"]) for own, _ in found)
-    times = {name: [value for own, _ in found for value in own[name][:fewest]] for name in found[0][0]}
+    # The same number of rounds of each process, so that all processes count alike.
+    fewest = min(len(times["ours"]) for times, _ in results)
+    first, _ = results[0]
+    times = {name: [value for each, _ in results for value in each[name][:fewest]] for name in first}
     medians = {name: statistics.median(values) for name, values in times.items()}
     best = min(FORMS, key=lambda name: medians[name])
     cast = min((f"{name}, autocast" for name in FORMS), key=lambda name: medians[name])
@@ -284,10 +174,12 @@ def summary(found: list[tuple[Times, int]]) -> dict[str, object]:
         "autocast_ratio": ratio("bfloat16", cast),
         "peer": best,
         "peers_ms": {name: round(value, 2) for name, value in medians.items() if name.split(", auto")[0] in FORMS},
-        "processes": len(found),
+        "processes": len(results),
         "rounds": fewest,
-        "disturbed_rounds": sum(disturbed for _, disturbed in found),
-        "every_round_ms": [{name: [round(x, 2) for x in values] for name, values in own.items()} for own, _ in found],
+        "disturbed_rounds": sum(disturbed for _, disturbed in results),
+        "every_round_ms": [
+            {name: [round(x, 2) for x in values] for name, values in times.items()} for times, _ in results
+        ],
     }
 
 
@@ -319,7 +211,8 @@ def main() -> None:
     names = "".join(f"{name:>10}" for name in columns)
     print(f"{'γ':>4} {'r':>2} {'loss':>7}{names} {'ratios':>23}  fastest peer, rounds")
     kind = "training" if options.cell == "lstm" else options.cell
-    cases, path = [], RECORDS / f"cpu_{kind}_{processor}.json"
+    cases = []
+    path = RECORDS / f"cpu_{kind}_{processor}.json"
     for hidden, layers, scored in itertools.product((128, 512), (1, 2), (K2, 1)):
         case = Case(options.cell, hidden, layers, scored)
         plain = summary(in_processes(case, options.processes, options.rounds, options.seconds))

@@ -20,7 +20,7 @@ GIGABYTE = 1_000_000_000
 
 
 def write_text(path: Path, size: int) -> None:
-    """Generated text, repeated, with a character beyond ASCII in every stretch."""
+    """Write generated text, repeated, with a character beyond ASCII in every stretch."""
     from unroll.corpus.synthetic import Markov
 
     stretch = (Markov(symbols=20, order=2).text(4_000_000) + "ä €\n").encode()
@@ -31,10 +31,11 @@ def write_text(path: Path, size: int) -> None:
 
 
 class PrivateMemory:
-    """The most anonymous memory that this process held while watched."""
+    """The most anonymous memory that this process has while it is watched."""
 
     def __enter__(self) -> PrivateMemory:
-        self.most, self._going = 0, True
+        self.most = 0
+        self._going = True
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
         return self
@@ -46,13 +47,13 @@ class PrivateMemory:
     def _watch(self) -> None:
         while self._going:
             lines = Path("/proc/self/status").read_text().splitlines()
-            held = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-            self.most = max(self.most, held * 1024)
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+            self.most = max(self.most, kilobytes * 1024)
             time.sleep(0.01)
 
 
 def encode(path: str) -> dict[str, float]:
-    """Run in its own process: encode a file that the cache does not know."""
+    """Encode a file that the cache does not know; this runs in a process of its own."""
     from unroll.corpus.corpus import Corpus
 
     with PrivateMemory() as memory:
@@ -71,7 +72,7 @@ def encode(path: str) -> dict[str, float]:
 
 
 def first_batch(path: str) -> dict[str, float]:
-    """Run in its own process: from a corpus in the cache to the first batch, torch being imported."""
+    """Open a corpus from the cache and make the first batch, once torch is imported; in a process of its own."""
     import torch
 
     from unroll.corpus.batches import Batches
@@ -85,7 +86,7 @@ def first_batch(path: str) -> dict[str, float]:
 
 
 def measure(size: int) -> dict[str, object]:
-    """Both, one after the other, with a cache of their own."""
+    """Measure both, one after the other, with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "large.txt")
         write_text(path, size)

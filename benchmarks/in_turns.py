@@ -2,10 +2,10 @@
 
     python benchmarks/in_turns.py --before ../old/src --after src --out results/bench/rooms.json
 
-Each version has a process of its own, which does a piece of work when it is asked to and waits otherwise. A round is
-one piece by each version, the first of them changing from round to round. A ratio is the median over the rounds of
-`after / before`. Only public names are used, so that any two versions can be compared. The weights and the texts that
-the two come to are compared as well: a version that computes something else is not merely slower.
+Each version has a process of its own, which does a piece of work on request and waits otherwise. A round is one piece
+by each version, and the first of the two changes from round to round. A ratio is the median over the rounds of
+`after / before`. The script uses public names only, so it can compare any two versions. It compares the weights and the
+texts of the two as well: a version that computes something else is not merely slower.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ COMMANDS = {"start-up, unroll --help": ["--help"], "start-up, unroll train --hel
 
 
 def worker() -> None:
-    """Do what each line of standard input asks for; answer with seconds and a digest of what came of it."""
+    """Do what each line of standard input asks for; answer with seconds and a digest of the result."""
     import torch
 
     import unroll
 
     torch.set_num_threads(THREADS)
-    corpus, folder = unroll.Corpus.open("markov"), Path(tempfile.mkdtemp())
+    corpus = unroll.Corpus.open("markov")
+    folder = Path(tempfile.mkdtemp())
     count = 0
     loaded = None
 
@@ -90,8 +91,8 @@ class Version:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def does(self, name: str) -> tuple[float, str]:
-        """The seconds of one piece of work, and a digest of what it came to."""
+    def work(self, name: str) -> tuple[float, str]:
+        """Do one piece of work: its seconds, and a digest of its result."""
         if name in COMMANDS:
             began = time.perf_counter()
             command = [sys.executable, "-m", "unroll", *COMMANDS[name]]
@@ -106,14 +107,14 @@ class Version:
 
 
 def compared(before: Version, after: Version, rounds: int) -> dict[str, Any]:
-    """Every piece of work, `rounds` times by each version after one that does not count."""
+    """Do every piece of work `rounds` times by each version, after one time that does not count."""
     results = {}
     for name in (*SHAPES, *TEXTS, *COMMANDS):
-        digests = {before.does(name)[1], after.does(name)[1]}
+        digests = {before.work(name)[1], after.work(name)[1]}
         times: dict[str, list[float]] = {"before": [], "after": []}
         for number in range(rounds):
             for version in ((before, after), (after, before))[number % 2]:
-                seconds, digest = version.does(name)
+                seconds, digest = version.work(name)
                 times["before" if version is before else "after"].append(seconds)
                 digests.add(digest)
         ratios = sorted(b / a for a, b in zip(times["before"], times["after"], strict=True))

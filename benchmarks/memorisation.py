@@ -1,8 +1,8 @@
 """Sorting a training set's suffixes and looking a sample up in them: seconds, memory, milliseconds.
 
-python benchmarks/memorisation.py [--data FOLDER] writes results/bench/memorisation.json. Ten megabytes of this Python's
-standard library, the worst texts there are, and every .txt of the folder; each is measured in a process of its own, one
-thread, from the ids in a file. The last 2,000 tokens are held out and looked up.
+python benchmarks/memorisation.py [--data FOLDER] writes results/bench/memorisation.json. It measures ten megabytes of
+this Python's standard library, the worst texts there are, and every .txt of the folder; each in a process of its own,
+with one thread, from the ids in a file. The last 2,000 tokens are held out and looked up.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ TIMES = 7
 
 
 def measure(path: str) -> dict[str, float]:
-    """Run in its own process."""
+    """Sort and look up the ids of one file; this runs in a process of its own."""
     ids = np.load(path)
-    train, sample = ids[:-SAMPLE], ids[-SAMPLE:]
+    train = ids[:-SAMPLE]
+    sample = ids[-SAMPLE:]
     began = time.perf_counter()
     order = suffix_array(train)
     seconds = time.perf_counter() - began
@@ -58,11 +59,11 @@ def measure(path: str) -> dict[str, float]:
 
 
 def texts(data: Path | None) -> dict[str, NDArray[np.integer[Any]]]:
-    """What is sorted, by name."""
+    """The texts to sort, by name."""
     from unroll.corpus.corpus import Corpus
 
     stdlib = np.asarray(Corpus.open("stdlib", min_count=50).ids)
-    # Where the library is smaller, it is taken again from the start: that only makes it harder.
+    # A library that is smaller is repeated from its start, which only makes it harder.
     made = {
         "stdlib, 10 M characters": np.resize(stdlib, TOKENS),
         "random ids below 2^31": np.random.default_rng(0).integers(2**31 - 1, size=TOKENS).astype(np.int32),
@@ -74,7 +75,7 @@ def texts(data: Path | None) -> dict[str, NDArray[np.integer[Any]]]:
 
 
 def run(*options: str) -> str:
-    """This script in a process of its own; what it printed."""
+    """Run this script in a process of its own, and return what it printed."""
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, *options]
     return subprocess.run(command, env=one_thread, capture_output=True, text=True, check=True).stdout
@@ -102,7 +103,7 @@ def main() -> None:
         "numpy": np.__version__,
     }
     with tempfile.TemporaryDirectory() as folder:
-        # Not here: a process starts with its parent's peak of memory.
+        # A process starts with its parent's peak of memory, so the texts are made elsewhere.
         names = run("--make", folder, *(["--data", str(options.data)] if options.data else []))
         for name in names.splitlines():
             record[name] = json.loads(run("--ids", f"{folder}/{name}.npy"))

@@ -19,7 +19,8 @@ from unroll.studies.benchmark.table import fastest_precision
 from unroll.studies.paper.page import fill
 
 ROOT = Path(__file__).parent.parent
-RESULTS, DOCS = ROOT / "results", ROOT / "docs"
+RESULTS = ROOT / "results"
+DOCS = ROOT / "docs"
 COMPARISON, SCALING = "h200.json", "h200_scaling.json"
 PROFILES = ("h200_profile_1x512.json", "h200_profile_1x128.json")
 FLEET = (("fleet_ms", 1), ("fleet_ratio", 2))  # of a CPU's record, and the decimals shown
@@ -39,8 +40,8 @@ def blocks() -> dict[str, dict[str, str]]:
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
         "sampling.md": {
-            f"{place}-{what}": made(loaded(record_of))
-            for place, record_of in (("gpu", "sampling_h200.json"), ("cpu", "sampling_cpu.json"))
+            f"{device}-{what}": made(loaded(record_of))
+            for device, record_of in (("gpu", "sampling_h200.json"), ("cpu", "sampling_cpu.json"))
             for what, made in (("stream", one_stream), ("streams", many_streams))
         },
     }
@@ -64,16 +65,16 @@ def comparison(measured: Record) -> str:
     procedures = list(dict.fromkeys(shape.procedure for shape in shapes))
     parts = []
     for procedure in procedures:
-        own = [shape for shape in shapes if shape.procedure == procedure]
-        head = [f"r={shape.layers} γ={shape.hidden}" for shape in own]
-        lines = [f"| {procedure} | " + " | ".join(head) + " |", "|---" * (len(own) + 1) + "|"]
+        shapes_here = [shape for shape in shapes if shape.procedure == procedure]
+        head = [f"r={shape.layers} γ={shape.hidden}" for shape in shapes_here]
+        lines = [f"| {procedure} | " + " | ".join(head) + " |", "|---" * (len(shapes_here) + 1) + "|"]
         for name, rows in names.items():
-            lines.append(f"| {name} | " + " | ".join(_ms(rows.get(shape)) for shape in own) + " |")
-        best = [(_fastest(measured, shape, ours=True), _fastest(measured, shape, ours=False)) for shape in own]
+            lines.append(f"| {name} | " + " | ".join(_ms(rows.get(shape)) for shape in shapes_here) + " |")
+        best = [(_fastest(measured, shape, ours=True), _fastest(measured, shape, ours=False)) for shape in shapes_here]
         lines.append(
             "| **best of ours against the best peer** | " + " | ".join(f"{b / a:.1f}×" for a, b in best) + " |"
         )
-        floors = [_floor(measured, shape) for shape in own]
+        floors = [_floor(measured, shape) for shape in shapes_here]
         lines.append("| arithmetic floor, bfloat16 | " + " | ".join(f"{floor:.3g}" for floor in floors) + " |")
         shares = [f"{floor / a:.0%}" for floor, (a, _) in zip(floors, best, strict=True)]
         lines.append("| share of the floor | " + " | ".join(shares) + " |")
@@ -106,23 +107,24 @@ def _floor(measured: Record, shape: Any) -> float:
     return measured.floor(row, fastest_precision(measured)) or float("nan")
 
 
-def profile(found: Mapping[str, Any]) -> str:
-    """The launches that take most of a step."""
-    each, runs = found["steps"], found["runs"]
-    lines = [f"| {found['what']} | launches | µs a step | share |", "|---|---|---|---|"]
-    for event in found["events"][:FIRST]:
+def profile(content: Mapping[str, Any]) -> str:
+    """List the launches that take most of a step."""
+    steps = content["steps"]
+    runs = content["runs"]
+    lines = [f"| {content['what']} | launches | µs a step | share |", "|---|---|---|---|"]
+    for event in content["events"][:FIRST]:
         name = event["name"] if len(event["name"]) < 60 else event["name"].split("<")[0].removeprefix("void ") + "<…>"
         lines.append(
-            f"| `{name}` | {event['count'] / each:g} | {1000 * event['ms'] / each:.0f} | {event['share']:.1%} |"
+            f"| `{name}` | {event['count'] / steps:g} | {1000 * event['ms'] / steps:.0f} | {event['share']:.1%} |"
         )
-    rest = found["events"][FIRST:]
+    rest = content["events"][FIRST:]
     lines.append(
-        f"| {len(rest)} others | {sum(e['count'] for e in rest) / each:g} | "
-        f"{1000 * sum(e['ms'] for e in rest) / each:.0f} | {sum(e['share'] for e in rest):.1%} |"
+        f"| {len(rest)} others | {sum(e['count'] for e in rest) / steps:g} | "
+        f"{1000 * sum(e['ms'] for e in rest) / steps:.0f} | {sum(e['share'] for e in rest):.1%} |"
     )
-    lines.append(f"| sum, {runs} runs side by side | | {1000 * found['ms'] / each:.0f} | |")
-    told = power.told(found["sustained"], runs)
-    return "\n".join([*lines, "", f"{told[0].upper()}{told[1:]}."])
+    lines.append(f"| sum, {runs} runs side by side | | {1000 * content['ms'] / steps:.0f} | |")
+    words = power.in_words(content["sustained"], runs)
+    return "\n".join([*lines, "", f"{words[0].upper()}{words[1:]}."])
 
 
 def _processors(kind: str = "training") -> dict[str, Any]:
@@ -132,15 +134,14 @@ def _processors(kind: str = "training") -> dict[str, Any]:
 
 
 def cpus(records: Mapping[str, Any]) -> str:
-    """Ours, the fastest peer, the products alone; and, where it was measured, what the processor cannot exceed, and the
-    peer that keeps its memory."""
+    """Ours, the fastest peer and the products alone; where measured, the peak and the peer that keeps its memory."""
     columns = ("processor", "r", "γ", "loss", "ours, ms", "side by side", "nn.LSTM, ms", "times faster", "side by side")
     columns += ("the products, ms", "the peak, ms", "times, at the peak", "nn.LSTM, memory kept, ms", "times faster")
     rows = []
     for name, case in _cases(records):
         peak = case.get("peak_ms")
         most = (f"{peak:.1f}", f"{case['peer_ms'] / peak:.2f}") if peak else ("–", "–")
-        fleet, times = (f"{case[key]:.{places}f}" if key in case else "–" for key, places in FLEET)
+        fleet, times = (f"{case[key]:.{decimals}f}" if key in case else "–" for key, decimals in FLEET)
         peer = (f"{case['peer_ms']:.1f}", f"{case['ratio']:.2f}", times, f"{case['floor_ms']:.1f}")
         rows.append((name, *_what(case), f"{case['ours_ms']:.1f}", fleet, *peer, *most, *_kept(case)))
     return table(columns, rows)
@@ -171,14 +172,14 @@ def cpus_in_bfloat16(records: Mapping[str, Any]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Write a table in Markdown."""
     lines = ["| " + " | ".join(cells) + " |" for cells in (columns, *rows)]
     return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
 
 
 def _cases(records: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Each case of each processor."""
-    return [(name, case) for name, found in records.items() for case in found["cases"]]
+    return [(name, case) for name, record_of_processor in records.items() for case in record_of_processor["cases"]]
 
 
 def _what(case: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -191,13 +192,13 @@ def _kept(case: Mapping[str, Any]) -> tuple[str, str]:
     return (f"{kept['peer_ms']:.1f}", f"{kept['ratio']:.2f}") if kept else ("–", "–")
 
 
-def one_stream(found: Mapping[str, Any]) -> str:
-    """µs a token."""
+def one_stream(content: Mapping[str, Any]) -> str:
+    """µs a token, by procedure."""
     ways = ("progressive", "windowed", "windowed-naive", "nn.LSTM progressive", "nn.LSTM windowed")
     names = ("progressive", "windowed", "windowed, k2 read again", "nn.LSTM, progressive", "nn.LSTM, windowed")
     lines = ["| | " + " | ".join(names) + " | windowed : progressive |", "|---" * (len(names) + 2) + "|"]
-    most = max(case["threads"] for case in found["one_stream"])
-    for case in found["one_stream"]:
+    most = max(case["threads"] for case in content["one_stream"])
+    for case in content["one_stream"]:
         if case["threads"] == most:
             us = case["us_a_token"]
             ratio = us["windowed"] / us["progressive"]
@@ -206,9 +207,9 @@ def one_stream(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def many_streams(found: Mapping[str, Any]) -> str:
-    """Tokens a second."""
-    by = found["tokens_a_second_by_streams"]
+def many_streams(content: Mapping[str, Any]) -> str:
+    """Tokens a second, by streams."""
+    by = content["tokens_a_second_by_streams"]
     counts = sorted({int(count) for line in by.values() for count in line})
     lines = ["| streams | " + " | ".join(f"{count:,}" for count in counts) + " |", "|---" * (len(counts) + 1) + "|"]
     for name, line in by.items():

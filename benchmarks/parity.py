@@ -5,11 +5,11 @@
     python benchmarks/parity.py train --data FOLDER --precision float32 --small        what those are held to, on a GPU
     python benchmarks/parity.py judge                                                  anywhere: tables and verdicts
 
-The runs: k1 = 40, schemes 1 and 4, three seeds, the paper's four corpora; r=1 γ=512 and 12,800 batches. Those of a CPU
-are small: γ=128 and 2,400 batches, a process and a thread each. The rule: the mean difference in log-perplexity from
-float32, over corpora and schemes, is below one pooled standard deviation between seeds at every evaluation point after
-batch 200. With three seeds a side the means themselves scatter by 0.8 of that deviation, so single corpora may exceed
-it by chance: they are listed, not judged. Music overfits: its best point counts as well as its last.
+The runs: k1 = 40, schemes 1 and 4, three seeds, the paper's four corpora; r=1 γ=512 and 12,800 batches. The runs of a
+CPU are small: γ=128 and 2,400 batches, a process and a thread each. The rule: the mean difference in log-perplexity
+from float32, over corpora and schemes, is below one pooled standard deviation between seeds at every evaluation point
+after batch 200. With three seeds a side the means themselves scatter by 0.8 of that deviation, so single corpora may
+exceed it by chance: they are listed, not judged. Music overfits, so its best point counts as well as its last.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).parent.parent / "results" / "parity"
 CORPORA = ("english", "finnish", "linux", "music")
-SCHEMES, SEEDS, K1 = (1, 4), (0, 1, 2), 40
+SCHEMES = (1, 4)
+SEEDS = (0, 1, 2)
+K1 = 40
 AFTER = 200
 Run = tuple[str, int, int]  # corpus, scheme, seed
 
 
 class Study(NamedTuple):
-    """Where precisions are compared."""
+    """A comparison of precisions: where its records are, and how large its runs."""
 
     folder: Path
     hidden: int
@@ -43,7 +45,7 @@ class Study(NamedTuple):
     faster: tuple[str, ...]
 
     def path(self, precision: str, run: Run) -> Path:
-        """Of a run's record."""
+        """The path of a run's record."""
         return self.folder / "{}-{}-scheme{}-seed{}.json".format(precision, *run)
 
 
@@ -52,7 +54,7 @@ CPU = Study(RESULTS / "cpu", 128, 2400, ("bfloat16",))
 
 
 def train(study: Study, data: Path, precision: str, corpora: tuple[str, ...], device: str) -> None:
-    """Train the runs of these corpora and write what they measured."""
+    """Train the runs of these corpora and write their measurements."""
     from unroll import Corpus
     from unroll.training.fleet import why_not
 
@@ -85,7 +87,7 @@ def _experiment(study: Study, precision: str, device: str, scheme: int = 1, seed
 
 
 def _train(study: Study, data: Path, precision: str, device: str, chosen: list[Run]) -> None:
-    """Runs side by side."""
+    """Train runs side by side."""
     import torch
 
     import unroll
@@ -102,18 +104,18 @@ def _train(study: Study, data: Path, precision: str, device: str, chosen: list[R
             if isinstance(event, Evaluated) and event.run == 0:
                 print(f"{time.perf_counter() - began:6.1f} s  {chosen[0]} {event.metrics}", flush=True)
         for run, text, out in zip(chosen, texts, outs, strict=True):
-            held = RunFolder(out)
+            run_folder = RunFolder(out)
             record = {
-                "corpus": held.experiment.title or run[0], "scheme": run[1], "seed": run[2], "precision": precision,
-                "status": held.status, "metrics": held.metrics, "sha256": text.sha256,
-                "device": devices.describe(torch.device(device)), "multiplied": _by(device),
+                "corpus": run_folder.experiment.title or run[0], "scheme": run[1], "seed": run[2],
+                "precision": precision, "status": run_folder.status, "metrics": run_folder.metrics,
+                "sha256": text.sha256, "device": devices.describe(torch.device(device)), "multiplied": _by(device),
                 "wall_seconds": round(time.perf_counter() - began, 1),
             }  # fmt: skip
             study.path(precision, run).write_text(json.dumps(record) + "\n")
 
 
 def _by(device: str) -> str:
-    """What a record of a CPU is of: its processor, and whether that has a matrix unit."""
+    """The processor of a CPU's record, and whether it has a matrix unit."""
     if device != "cpu":
         return device
     from llvmlite import binding
@@ -125,19 +127,20 @@ def _by(device: str) -> str:
 
 def curves(study: Study, precision: str) -> dict[Run, dict[int, float]]:
     """The logarithm of each run's perplexity under its scheme's own procedure, by batch."""
-    found = {}
+    by_run = {}
     for run in product(CORPORA, SCHEMES, SEEDS):
         path = study.path(precision, run)
         if path.exists():
-            own = "windowed" if run[1] == 1 else "progressive"
+            procedure = "windowed" if run[1] == 1 else "progressive"
             lines = json.loads(path.read_text())["metrics"]
-            found[run] = {m["batch"]: math.log(m["perplexity"][own]) for m in lines}
-    return found
+            by_run[run] = {m["batch"]: math.log(m["perplexity"][procedure]) for m in lines}
+    return by_run
 
 
 def compare(study: Study, precision: str) -> dict[str, Any]:
     """The differences from float32, point by point, and the verdict."""
-    truth, other = curves(study, "float32"), curves(study, precision)
+    truth = curves(study, "float32")
+    other = curves(study, precision)
     groups = sorted({key[:2] for key in truth} & {key[:2] for key in other})
     points = sorted(set.intersection(*(set(c) for c in (*truth.values(), *other.values()))) if other else ())
     rows = []
@@ -166,20 +169,20 @@ def table(study: Study) -> list[str]:
     """Final perplexities and their spread over seeds."""
     names = ("float32", *study.faster)
     lines = ["| corpus | scheme | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
-    every = {name: curves(study, name) for name in names}
+    by_precision = {name: curves(study, name) for name in names}
     for corpus, scheme in product(CORPORA, SCHEMES):
         cells = []
-        for found in every.values():
-            ends = [c[max(c)] for (*group, _), c in found.items() if group == [corpus, scheme]]
-            many = len(ends) > 1
+        for by_run in by_precision.values():
+            ends = [c[max(c)] for (*group, _), c in by_run.items() if group == [corpus, scheme]]
+            has_spread = len(ends) > 1
             mean = math.exp(statistics.mean(ends)) if ends else math.nan
-            cells.append(f"{mean:.4f} ± {100 * statistics.stdev(ends):.2f} %" if many else "")
+            cells.append(f"{mean:.4f} ± {100 * statistics.stdev(ends):.2f} %" if has_spread else "")
         lines.append(f"| {corpus} | {scheme} | " + " | ".join(cells) + " |")
     return lines
 
 
 def draw(path: Path) -> None:
-    """All curves of the GPU in one picture: a panel a corpus and scheme, a colour a precision, a line a seed."""
+    """Draw all curves of the GPU: a panel a corpus and scheme, a colour a precision, a line a seed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, ScalarFormatter

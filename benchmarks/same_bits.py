@@ -1,10 +1,10 @@
-"""Weights of trainings and texts of samples, as hashes: run it before and after a change that must not change a bit.
+"""Hash the weights of trainings and the texts of samples: run it before and after a change that must not change a bit.
 
     python benchmarks/same_bits.py --device cpu --out before.json
     python benchmarks/same_bits.py --device cpu --compare before.json
 
-It uses the public names alone, so that it runs on any version. Bits depend on the machine and the threads, which the
-record names: compare only what one machine has made.
+It uses public names only, so that it runs on any version. Bits depend on the machine and the threads, which the record
+names: compare only what one machine has made.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCHEMES: dict[str | int, dict[str, Any]] = {
     2: {"loss": "last"},
     4: {"loss": "equal", "state": "carried", "sample": "progressive"},
 }
-# kernel, cell, precision, scheme, fleet, and what else is set
+# kernel, cell, precision, scheme, fleet, and further settings
 CPU: list[tuple[str, str, str, Any, str, dict[str, Any]]] = [
     ("compiled", "lstm", "float32", 1, "alone", {}),
     ("compiled", "lstm", "float32", 2, "fleet", {"layers": 2}),
@@ -92,7 +92,7 @@ SAMPLES: list[dict[str, Any]] = [
 
 
 def text() -> str:
-    """Words of a made language: some 120,000 characters, the same everywhere."""
+    """Words of a made-up language: about 120,000 characters, the same everywhere."""
     draw = random.Random(5)
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(300)]
     return "".join(draw.choice(words) + draw.choice([" ", " ", " ", ", ", ".\n"]) for _ in range(18_000))
@@ -100,28 +100,29 @@ def text() -> str:
 
 def experiments(case: tuple[str, str, str, Any, str, dict[str, Any]], device: str) -> list[unroll.Experiment]:
     kernel, cell, precision, scheme, fleet, settings = case
-    made = []
-    for own in FLEETS[fleet]:
-        own = dict(own)
-        point = dict(SCHEMES[own.pop("scheme", scheme)])
+    every = []
+    for changes in FLEETS[fleet]:
+        settings_of_run = dict(changes)
+        point = dict(SCHEMES[settings_of_run.pop("scheme", scheme)])
         # Runs of one fleet score the same positions, and carried ones read the same gap.
         if fleet == "fleet" and scheme in (2, "reset"):
             point = dict(SCHEMES[scheme])
-        sizes = {"hidden": 24, "dense": 48, "rows": 16, "batches": 24, "test_tokens": 400} | settings | own
-        made.append(
+        sizes = {"hidden": 24, "dense": 48, "rows": 16, "batches": 24, "test_tokens": 400} | settings | settings_of_run
+        every.append(
             unroll.Experiment(
                 scheme=unroll.Scheme(**{"k1": 7, "k2": 20, **point}), cell=cell, precision=precision, kernel=kernel,
                 device=device, threads=2 if device == "cpu" else None, **sizes,
             )
         )  # fmt: skip
-    return made
+    return every
 
 
 def digest(path: Path) -> str:
-    tensors, found = load_file(path), hashlib.sha256()
+    tensors = load_file(path)
+    sha256 = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def measured(device: str) -> dict[str, Any]:
@@ -129,20 +130,20 @@ def measured(device: str) -> dict[str, Any]:
     weights: dict[str, Any] = {}
     samples: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for place, case in enumerate(CPU if device == "cpu" else CUDA):
+        for number, case in enumerate(CPU if device == "cpu" else CUDA):
             name = " ".join(map(str, case[:5])) + "".join(f" {k}={v}" for k, v in case[5].items())
             asked = experiments(case, device)
-            outs = [Path(folder, f"{place}-{m}") for m in range(len(asked))]
+            outs = [Path(folder, f"{number}-{m}") for m in range(len(asked))]
             for _ in unroll.train_fleet(asked, [corpus] * len(asked), outs):
                 pass
             weights[name] = [digest(out / "weights.safetensors") for out in outs]
             lines = [json.loads(line) for out in outs for line in (out / "metrics.jsonl").read_text().splitlines()]
             weights[name] += [repr((line["loss"], line["perplexity"])) for line in lines if line["batch"] == 24]
             run = unroll.load(outs[0], device=device)
-            controls = SAMPLES[place % len(SAMPLES)]
+            controls = SAMPLES[number % len(SAMPLES)]
             drawn = [unroll.sample(run, prompt="the ", length=80, seed=seed, **controls) for seed in (1, 2)]
             samples[f"{name}: {controls}"] = hashlib.sha256(repr([d.text for d in drawn]).encode()).hexdigest()
-            print(f"{place + 1:3} {name}", flush=True)
+            print(f"{number + 1:3} {name}", flush=True)
     where = torch.cuda.get_device_name() if device != "cpu" else platform.machine()
     return {
         "unroll": unroll.__version__,
@@ -159,14 +160,18 @@ def main() -> int:
     parser.add_argument("--out")
     parser.add_argument("--compare")
     asked = parser.parse_args()
-    found = measured(asked.device)
+    now = measured(asked.device)
     if asked.out:
-        Path(asked.out).write_text(json.dumps(found, indent=1) + "\n")
+        Path(asked.out).write_text(json.dumps(now, indent=1) + "\n")
     if not asked.compare:
         return 0
     before = json.loads(Path(asked.compare).read_text())
-    other = [f"{kind}: {name}" for kind in ("weights", "samples") for name, value in before[kind].items()
-             if found[kind].get(name) != value]  # fmt: skip
+    other = [
+        f"{kind}: {name}"
+        for kind in ("weights", "samples")
+        for name, value in before[kind].items()
+        if now[kind].get(name) != value
+    ]
     total = sum(len(before[kind]) for kind in ("weights", "samples"))
     print(f"{total - len(other)} of {total} alike, bit for bit.", *other, sep="\n")
     return 1 if other else 0

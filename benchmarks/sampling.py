@@ -1,10 +1,10 @@
 """Tokens a second: windowed as the paper runs it, rolling and progressive, and what one writes with nn.LSTM.
 
-Every contestant draws real tokens, in one process, in short blocks that take turns, so that whatever else the machine
-does meets all of them. On a CPU each draws for half a block before the one that counts: threads of whoever drew before
-still wait busily on the second core for some milliseconds. A figure is the median over blocks, a ratio the median of
+Every contestant draws real tokens, in one process, in short blocks that take turns, so that the machine's other work
+meets all of them. On a CPU each draws for half a block before the one that counts: the threads of the contestant before
+still wait busily on the second core for a few milliseconds. A figure is the median over blocks, a ratio the median of
 the ratios of neighbouring blocks. On a machine that others use, too, blocks are disturbed, and those of two threads
-most of all, since each waits for the other: beside the median stands the ratio of the best tenth of all blocks, the
+most of all, since each waits for the other. Beside the median stands the ratio of the best tenth of all blocks, the
 nearest there is to a quiet machine.
 Writes results/bench/sampling_cpu.json, or with --device cuda sampling_ and the GPU's name.
 """
@@ -37,7 +37,7 @@ RECORDS = Path(__file__).parent.parent / "results" / "bench"
 V, K2, DENSE = 85, 100, 1024
 PROMPT = np.arange(K2) % V
 ENDLESS = 10**9
-BLOCK_S = 0.03  # a block draws for about so long
+BLOCK_S = 0.03  # seconds that a block draws, about
 STREAMS = {"cpu": (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096), "cuda": (1, 4, 16, 64, 256, 1024, 4096)}
 
 MANY = ((128, "progressive"), (512, "progressive"), (128, "windowed"), (512, "windowed"))
@@ -46,7 +46,7 @@ torch.set_grad_enabled(False)
 
 
 def model(hidden: int, layers: int, device: str) -> Model:
-    """As training starts, which draws nearly uniformly: every token is another."""
+    """A model as training starts, which draws nearly uniformly: tokens differ from each other."""
     experiment = Experiment(
         corpus="none",
         scheme=Scheme(k2=K2),
@@ -59,19 +59,20 @@ def model(hidden: int, layers: int, device: str) -> Model:
     return Model.initial([experiment], [V], engine_of(torch.device(device), "host" if device == "cpu" else "fused"))
 
 
-def ours(of: Model, procedure: str, streams: int = 1) -> Iterator[int]:
-    """How many tokens each step draws."""
+def ours(network: Model, procedure: str, streams: int = 1) -> Iterator[int]:
+    """Draw; yield how many tokens each step drew."""
     asked = [Stream(PROMPT, ENDLESS, Decoding(), seed) for seed in range(streams)]
-    return (len(drawn.ids) for drawn in generate(of, asked, K2, procedure))
+    return (len(drawn.ids) for drawn in generate(network, asked, K2, procedure))
 
 
 class Usual(torch.nn.Module):
-    """nn.LSTM on one-hot input, the same head."""
+    """nn.LSTM on one-hot input, with the same head."""
 
     def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
         self.lstm = torch.nn.LSTM(V, hidden, layers, batch_first=True)
-        self.dense, self.out = torch.nn.Linear(hidden, DENSE), torch.nn.Linear(DENSE, V)
+        self.dense = torch.nn.Linear(hidden, DENSE)
+        self.out = torch.nn.Linear(DENSE, V)
 
     def forward(self, ids: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
         h, state = self.lstm(torch.nn.functional.one_hot(ids, V).float(), state)
@@ -79,34 +80,34 @@ class Usual(torch.nn.Module):
         return torch.softmax(logits, -1), state
 
 
-def usual_progressive(of: Usual) -> Iterator[int]:
-    """A token at a time, the state handed on."""
-    p, state = of(torch.from_numpy(PROMPT).unsqueeze(0).to(of.out.weight.device))
+def usual_progressive(network: Usual) -> Iterator[int]:
+    """Draw a token at a time, and hand the state on."""
+    p, state = network(torch.from_numpy(PROMPT).unsqueeze(0).to(network.out.weight.device))
     while True:
         token = torch.multinomial(p, 1)
         token.item()
         yield 1
-        p, state = of(token, state)
+        p, state = network(token, state)
 
 
-def usual_windowed(of: Usual) -> Iterator[int]:
-    """The last k2 tokens read again for each."""
-    window = torch.from_numpy(PROMPT).unsqueeze(0).to(of.out.weight.device)
+def usual_windowed(network: Usual) -> Iterator[int]:
+    """Read the last k2 tokens again for each token."""
+    window = torch.from_numpy(PROMPT).unsqueeze(0).to(network.out.weight.device)
     while True:
-        token = torch.multinomial(of(window)[0], 1)
+        token = torch.multinomial(network(window)[0], 1)
         token.item()
         yield 1
         window = torch.cat((window[:, 1:], token), dim=1)
 
 
 def wait() -> None:
-    """Until the GPU has done all it was asked for."""
+    """Wait until the GPU has done all its work."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 def seconds_a_token(tokens: Iterator[int], steps: int) -> float:
-    """Over one block. A GPU may be ahead of what it was asked for: it catches up before and within each."""
+    """Time one block. A GPU may lag behind its launches, so it catches up before the block and within it."""
     wait()
     began = time.perf_counter()
     drawn = sum(next(tokens) for _ in range(steps))
@@ -117,7 +118,7 @@ def seconds_a_token(tokens: Iterator[int], steps: int) -> float:
 def in_turns(
     contestants: dict[str, Callable[[], Iterator[int]]], blocks: int, device: str, at_once: dict[str, int]
 ) -> dict[str, list[float]]:
-    """Seconds a token of each contestant, block by block; of one that draws many at once, over whole times."""
+    """Seconds a token of each contestant, block by block; one that draws many at once is timed over whole draws."""
     streams = {name: begin() for name, begin in contestants.items()}
     steps = {}
     for name, tokens in streams.items():
@@ -128,77 +129,82 @@ def in_turns(
         seconds_a_token(tokens, few)
         many = BLOCK_S * few / (time.perf_counter() - began) / at_a_time
         steps[name] = max(2 if at_a_time == 1 else 1, round(many)) * at_a_time
-    found: dict[str, list[float]] = {name: [] for name in streams}
+    seconds: dict[str, list[float]] = {name: [] for name in streams}
     for _ in range(blocks):
         for name, tokens in streams.items():
             if device == "cpu":
                 seconds_a_token(tokens, -(-steps[name] // 2))
-            found[name].append(seconds_a_token(tokens, steps[name]))
-    return found
+            seconds[name].append(seconds_a_token(tokens, steps[name]))
+    return seconds
 
 
 def one_stream(hidden: int, layers: int, blocks: int, device: str) -> dict[str, Any]:
-    """All contestants, one stream each."""
-    own, usual = model(hidden, layers, device), Usual(hidden, layers).eval().to(device)
-    found = in_turns(
+    """Time all contestants, one stream each."""
+    network = model(hidden, layers, device)
+    usual = Usual(hidden, layers).eval().to(device)
+    seconds = in_turns(
         {
-            "progressive": lambda: ours(own, "progressive"),
+            "progressive": lambda: ours(network, "progressive"),
             "nn.LSTM progressive": lambda: usual_progressive(usual),
-            "windowed": lambda: ours(own, "windowed"),
+            "windowed": lambda: ours(network, "windowed"),
             "nn.LSTM windowed": lambda: usual_windowed(usual),
-            "windowed-naive": lambda: ours(own, "windowed-naive"),
+            "windowed-naive": lambda: ours(network, "windowed-naive"),
         },
         blocks,
         device,
-        {} if device == "cpu" else {name: steps_at_a_time(own, name, 1) for name in ("progressive", "windowed")},
+        {} if device == "cpu" else {name: steps_at_a_time(network, name, 1) for name in ("progressive", "windowed")},
     )
 
     def against(name: str, other: str) -> dict[str, float]:
-        pairs = zip(found[name], found[other], strict=True)
-        median = statistics.median(theirs / own for own, theirs in pairs)
-        return {"median": round(median, 2), "best_tenth": round(best_tenth(found[other]) / best_tenth(found[name]), 2)}
+        pairs = zip(seconds[name], seconds[other], strict=True)
+        median = statistics.median(theirs / mine for mine, theirs in pairs)
+        return {
+            "median": round(median, 2),
+            "best_tenth": round(best_tenth(seconds[other]) / best_tenth(seconds[name]), 2),
+        }
 
     return {
         "hidden": hidden,
         "layers": layers,
         "threads": torch.get_num_threads(),
-        "us_a_token": {name: round(1e6 * statistics.median(values), 1) for name, values in found.items()},
-        "us_a_token_best_tenth": {name: round(1e6 * best_tenth(values), 1) for name, values in found.items()},
+        "us_a_token": {name: round(1e6 * statistics.median(values), 1) for name, values in seconds.items()},
+        "us_a_token_best_tenth": {name: round(1e6 * best_tenth(values), 1) for name, values in seconds.items()},
         "faster_than_nn.LSTM": {name: against(name, f"nn.LSTM {name}") for name in ("progressive", "windowed")},
         "rolling_faster_than_naive": against("windowed", "windowed-naive"),
         "windowed_to_progressive": against("progressive", "windowed"),
-        "blocks_us_a_token": {name: [round(1e6 * v, 1) for v in values] for name, values in found.items()},
+        "blocks_us_a_token": {name: [round(1e6 * v, 1) for v in values] for name, values in seconds.items()},
     }
 
 
 def best_tenth(values: list[float]) -> float:
-    """The value that a tenth of all are at or below."""
+    """The value that a tenth of all values do not exceed."""
     return sorted(values)[len(values) // 10]
 
 
-def steps_at_a_time(of: Model, procedure: str, streams: int) -> int:
-    """How many steps a GPU is asked for at once: a figure over any part of them would be one of none or of all."""
-    drawer = of.engine.draws(of, K2, procedure)
+def steps_at_a_time(network: Model, procedure: str, streams: int) -> int:
+    """How many steps one launch asks a GPU for: time it over whole launches only."""
+    drawer = network.engine.draws(network, K2, procedure)
     drawer.begin(streams)
     return min(device_loop.MOST, device_loop.TOKENS // streams, drawer.most_steps)
 
 
 def many_streams(hidden: int, procedure: str, device: str) -> dict[str, float]:
-    """Tokens a second, all streams together, by their number."""
-    own, found = model(hidden, 1, device), {}
+    """Tokens a second of all streams together, by the number of streams."""
+    network = model(hidden, 1, device)
+    rates = {}
     for streams in STREAMS[device]:
-        tokens = ours(own, procedure, streams)
+        tokens = ours(network, procedure, streams)
         next(tokens)
         if device == "cpu":
             steps = max(3, 400 // streams)
         else:
-            at_a_time = steps_at_a_time(own, procedure, streams)
+            at_a_time = steps_at_a_time(network, procedure, streams)
             steps = at_a_time * max(2, 64 // at_a_time)
             seconds_a_token(tokens, steps)
         values = [1 / seconds_a_token(tokens, steps) for _ in range(5 if device == "cpu" else 3)]
-        found[str(streams)] = round(statistics.median(values), 1)
-        print(f"  γ={hidden} {procedure}, {streams} streams: {found[str(streams)]:,.0f} tokens a second", flush=True)
-    return found
+        rates[str(streams)] = round(statistics.median(values), 1)
+        print(f"  γ={hidden} {procedure}, {streams} streams: {rates[str(streams)]:,.0f} tokens a second", flush=True)
+    return rates
 
 
 def main() -> None:

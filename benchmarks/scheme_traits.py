@@ -1,30 +1,30 @@
-"""What the paper says for and against the four schemes without measuring it, measured.
+"""What the paper says for and against the four schemes and does not measure, measured here.
 
     python benchmarks/scheme_traits.py train --data FOLDER --precision bfloat16    on a GPU: records in results/schemes
     python benchmarks/scheme_traits.py judge                                       anywhere: tables, picture
 
-`train` can be killed at any moment and goes on when it is called again: a part whose record is written is never done
-again, and trainings go on from their checkpoints in the folder of --runs. `judge` redraws the marked blocks of
-docs/schemes.md and docs/schemes-traits.png from the records alone.
+`train` can be killed at any moment and goes on when it is called again: a part with a record is never done again, and
+trainings go on from their checkpoints in the folder of --runs. `judge` redraws the marked blocks of docs/schemes.md and
+docs/schemes-traits.png from the records alone.
 
 The questions, and why they are asked in this way:
 
 (a) Does a loss on every position make a model short-sighted? Three trainings of the same model on a real text are asked
     for the same test tokens after p = 1 … 3·k2 others. A short-sighted model gains less from tokens far back, so its
-    nll falls less from k2/5 to k2, and at p = k2, where single-loss is trained and multi-loss spends one k2-th of its
-    loss, it should be the worse one: at the same number of batches, and in the same time.
+    nll falls less from k2/5 to k2. At p = k2 single-loss is trained, and multi-loss spends one k2-th of its loss: there
+    the short-sighted model should be the worse one, at the same number of batches and in the same time.
 (b) Are long dependencies learnt under single-loss, and dependencies beyond k2 under carried states? The copy source
-    tells exactly how much there is to know: ln(symbols) nats an answer, at a distance of gap + 2 tokens. Models are
-    asked about gaps from 1 to 1.5·k2, all alike frequent, and trained on a mixture with more short ones, which lead to
-    the long ones. Under single-loss few windows end at an answer, so what is not learnt may only be learnt later: the
-    batch from which half of the answers within the window are copied is told too. k2 = 100 is the paper's; with k2 = 20
-    copying is learnt soon enough to compare all schemes.
+    defines exactly how much there is to know: ln(symbols) nats an answer, at a distance of gap + 2 tokens. Models are
+    asked about gaps from 1 to 1.5·k2, all equally frequent, and trained on a mixture with more short ones, which lead
+    to the long ones. Under single-loss few windows end at an answer, so what is not learnt may only be learnt later.
+    So the tables also show the batch from which half of the answers within the window are copied. k2 = 100 is the
+    paper's; with k2 = 20 copying is learnt soon enough to compare all schemes.
 (c) Does a learned first state pay? Multi-loss against the same with every window from zeros, which is a carried state
     reset before every batch. The learned state begins at 0 and the batches are the same, so the two differ in nothing
     else: differences are taken seed by seed.
-(d) Is an error carried on for long? One token of the test text is replaced, and the nll of the true tokens after it
-    compared with that of the undisturbed text: under progressive conditioning at any distance, under windowed as far as
-    the window reaches.
+(d) Does an error last? One token of the test text is replaced, and the nll of the true tokens after it is compared with
+    that of the undisturbed text: under progressive conditioning at any distance, under windowed as far as the window
+    reaches.
 """
 
 from __future__ import annotations

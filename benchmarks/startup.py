@@ -15,7 +15,7 @@ TIMES = 20
 
 
 def seconds(command: list[str]) -> float:
-    """One run, output thrown away."""
+    """Time one run, and throw its output away."""
     began = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began

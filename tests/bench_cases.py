@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from unroll import Corpus
-from unroll.studies.benchmark.contestants import Entry, Racer
+from unroll.studies.benchmark.contestants import Entry, ReadyContestant
 from unroll.studies.benchmark.floors import Rate
-from unroll.studies.benchmark.measure import Care
+from unroll.studies.benchmark.heats import Timing
 from unroll.studies.benchmark.record import Record, Row
 from unroll.studies.benchmark.shapes import Shape, random_corpus
 
 CPU = torch.device("cpu")
-CARE = Care(seconds=0.0001, blocks=3, warm_up=1)
+TIMING = Timing(seconds=0.0001, blocks=3, warm_up=1)
 
 
 def tiny_shape(**changes: Any) -> Shape:
@@ -27,8 +27,8 @@ def tiny_corpus(shape: Shape) -> Corpus:
     return random_corpus(shape.vocabulary, 900)
 
 
-def racer(step: Callable[[], None] = lambda: None, loss: float | None = 1.0) -> Racer:
-    return Racer(step, lambda: loss, "some kernel")
+def contestant(step: Callable[[], None] = lambda: None, loss: float | None = 1.0) -> ReadyContestant:
+    return ReadyContestant(step, lambda: loss, "some kernel")
 
 
 def entries(*names: str) -> list[Entry]:

@@ -34,14 +34,14 @@ class Browser:
     """One headless page. `troubles` gathers what the console complained of, `fetched` every address it asked for."""
 
     def __init__(self, profile: Path) -> None:
-        found = next((path for path in map(shutil.which, NAMES) if path), None)
-        assert found, MISSING
+        program = next((path for path in map(shutil.which, NAMES) if path), None)
+        assert program, MISSING
         to_browser, self._out = os.pipe()
         self._in, to_us = os.pipe()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         options += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MOVE, str(to_browser), str(to_us), found, *options],
+            [sys.executable, "-c", MOVE, str(to_browser), str(to_us), program, *options],
             pass_fds=(to_browser, to_us),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ class Browser:
         os.close(self._in)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command and its answer; what happens meanwhile is noted."""
+        """Send a command and return its answer; note what happens meanwhile."""
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": parameters}
         if self._session:
@@ -126,7 +126,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def ask(self, expression: str) -> Any:
-        """What a JavaScript expression is in the page."""
+        """The value of a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -148,6 +148,6 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
-        """What is seen, or the whole length of the page."""
+        """A picture of the window, or of the whole page."""
         taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(taken["data"]))

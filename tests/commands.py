@@ -16,7 +16,7 @@ TINY = ["--k1", "5", "--k2", "10", "--hidden", "8", "--dense", "12", "--rows", "
 
 
 class Result(NamedTuple):
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str

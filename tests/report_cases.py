@@ -18,7 +18,7 @@ FLOORS = {"english": 3.4, "finnish": 3.6, "linux": 3.3, "music": 8.0}
 
 
 def curve(one: Series, seed: int = 0, **changes: Any) -> Curve:
-    """A curve at one place of the paper's grid."""
+    """A curve at one point of the paper's grid."""
     drawn = random.Random(f"{one} {seed}")
     start, floor = drawn.uniform(84, 100), FLOORS.get(one.corpus, 5.0) * drawn.uniform(0.97, 1.06)
     slow = {1: 1.0, 2: 0.7, 3: 0.97, 4: 0.95}[one.scheme]
@@ -33,15 +33,15 @@ def curve(one: Series, seed: int = 0, **changes: Any) -> Curve:
         values.append(value)
     kept = [batch for batch in BATCHES if not (stops and batch > 2000)]
     values = values[: len(kept)]
-    own = [significant(value, 6) for value in values]
+    scored = [significant(value, 6) for value in values]
     other = [None] * (len(kept) - 1) + [significant(values[-1] * 1.02, 6)]
     sample = one.sample
     points: dict[str, list[Any]] = {
         "batch": kept,
         "sequences": [batch * 64 for batch in kept],
         "loss": [significant(math.log(value * 0.97), 6) for value in values],
-        "windowed": own if sample == "windowed" else other,
-        "progressive": own if sample == "progressive" else other,
+        "windowed": scored if sample == "windowed" else other,
+        "progressive": scored if sample == "progressive" else other,
         "seconds": [significant(0.002 * batch * one.layers * one.k2 / 100, 4) for batch in kept],
     }
     if one.scheme == 4 and not one.varied:
@@ -64,15 +64,15 @@ def curve(one: Series, seed: int = 0, **changes: Any) -> Curve:
 
 def records(seeds: int = 1, extras: bool = True, scale: float = 1.0) -> list[Record]:
     """Every figure of the paper, and its table."""
-    found = []
-    for name, places in FIGURES.items():
+    results = []
+    for name, all_series in FIGURES.items():
         if name == "extras" and not extras:
             continue
         several = range(seeds if name in ("schemes", "datasets", "k2") else 1)
-        curves = tuple(curve(one, seed) for one in places for seed in several)
+        curves = tuple(curve(one, seed) for one in all_series for seed in several)
         times = tuple(_time(one, fleet) for one in TABLE for fleet in (1, 28)) if name == "timing" else ()
-        found.append(Record(name, scale, tuple(several), "0.2", curves, times))
-    return found
+        results.append(Record(name, scale, tuple(several), "0.2", curves, times))
+    return results
 
 
 def _time(one: Series, fleet: int) -> Time:

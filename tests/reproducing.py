@@ -15,7 +15,7 @@ from unittest import mock
 
 import torch
 
-from unroll.studies.paper import reproduction
+from unroll.runs.folder import RunFolder
 from unroll.studies.paper.figures import BEST, CORPORA, FIGURES, K1_OF_K2, Series, series
 from unroll.studies.paper.records import Time
 from unroll.studies.paper.reproduction import Reproduction
@@ -69,13 +69,13 @@ def begun(reports: list[Report]) -> list[str]:
 
 def result(out: Path) -> dict[str, Any]:
     """The records without clocks, and what else is in the folder."""
-    found: dict[str, Any] = {"files": sorted(str(p.relative_to(out)) for p in out.rglob("*"))}
+    contents: dict[str, Any] = {"files": sorted(str(p.relative_to(out)) for p in out.rglob("*"))}
     for path in sorted((out / "records").iterdir()):
         content = json.loads(path.read_text())
         for curve in content["curves"]:
             del curve["points"]["seconds"], curve["evaluating"]
-        found[path.name] = content
-    return found
+        contents[path.name] = content
+    return contents
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,11 @@ class Job:
 
 
 def live(job: Job, report: Connection) -> None:
-    """Every rename and every deletion is a moment, counted before it and after."""
+    """Every rename and every deleted run is a moment, counted before it and after."""
     torch.set_num_threads(1)
     count = 0
-    replace, rmtree = os.replace, reproduction.shutil.rmtree
+    replace = os.replace
+    remove = RunFolder.remove
 
     def moment(name: str) -> None:
         nonlocal count
@@ -105,12 +106,12 @@ def live(job: Job, report: Connection) -> None:
         replace(source, target)
         moment(f"after {target}")
 
-    def removed(path: Path, **options: Any) -> None:
-        moment(f"before deleting {path}")
-        (path / "status.json").unlink(missing_ok=True)
-        moment(f"deleting {path}")
-        rmtree(path, **options)
-        moment(f"after deleting {path}")
+    def removed(run: RunFolder) -> None:
+        moment(f"before deleting {run.path}")
+        (run.path / "status.json").unlink(missing_ok=True)
+        moment(f"deleting {run.path}")
+        remove(run)
+        moment(f"after deleting {run.path}")
 
-    with mock.patch.object(os, "replace", renamed), mock.patch.object(reproduction.shutil, "rmtree", removed):
+    with mock.patch.object(os, "replace", renamed), mock.patch.object(RunFolder, "remove", removed):
         drive(Path(job.data), Path(job.out))

@@ -1,9 +1,9 @@
 """The parts of benchmarks/scheme_traits.py.
 
-plan.py        what is trained, and on what
-training.py    fleet by fleet: trained, measured, recorded
+plan.py        which trainings, and on which texts
+training.py    fleet by fleet: train, measure, record
 measures.py    positions, wrong tokens, answers
-records.py     what was recorded, read back
+records.py     the records, read back
 page.py        from records to the tables of docs/schemes.md
-picture.py     and to its picture
+picture.py     from records to its picture
 """

@@ -1,13 +1,14 @@
-"""What scheme_traits.py measures of trained models, all runs of a fleet at once.
+"""The measures that scheme_traits.py takes of trained models, all runs of a fleet at once.
 
     position_nll     how well the token after p others is predicted, p counted from the model's own start
-    excess           what one wrong token costs the true tokens after it
+    excess           the cost of one wrong token for the true tokens after it
     answer_nll       how well the answers of the copy source are predicted
 
-Each is a mean over many places that are rows of one batch: a GPU does thousands of them in the time of one.
+Each is a mean over many positions of a text, which are rows of one batch: a GPU does thousands of them in the time of
+one.
 
-Shapes: M runs, N tokens of a text, T time, B rows, P positions, R places, Q pairs of a place and a distance,
-A answers, H hidden, V vocabulary.
+Shapes: M runs, N tokens of a text, T time, B rows, P positions, R replaced tokens, Q pairs of a replaced token and a
+distance, A answers, H hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ Integers = NDArray[np.int64]
 def position_nll(model: Model, ids_MN: Tensor, reach: int) -> Tensor:
     """The mean nll of the token after p others, read from the model's own start: [M, P], p = 1 … reach.
 
-    The same tokens are predicted at every position, all but the text's first `reach`: token n at position p by a
-    window that begins at n − p. So a difference between two positions is due to what was read, not to what is asked;
-    and at p = k2 this is the windowed perplexity of those tokens.
+    Every position predicts the same tokens, all but the text's first `reach`: a window that begins at n − p predicts
+    token n at position p. So two positions differ in what was read, and not in what is asked; and p = k2 gives the
+    windowed perplexity of those tokens.
     """
     M, N = ids_MN.shape
     sums_MP = torch.zeros(M, reach, dtype=torch.float64, device=model.device)
@@ -54,47 +55,52 @@ def position_nll(model: Model, ids_MN: Tensor, reach: int) -> Tensor:
     return sums_MP.cpu() / (N - reach)
 
 
-def places(tokens: int, count: int, k2: int, reach: int) -> Integers:
+def replaced_positions(tokens: int, count: int, k2: int, reach: int) -> Integers:
     """Where tokens are replaced: evenly spread, with a window before each and `reach` tokens after it."""
     return np.unique(np.linspace(k2, tokens - reach - 1, count).astype(np.int64))
 
 
 def wrong_tokens(true_R: Sequence[int] | Integers, frequencies_V: Floats, seed: int) -> Integers:
-    """A token for each place, drawn by how frequent it is in the text, but never the true one."""
+    """Draw a token for each replaced one, by how frequent it is in the text, but never the true one."""
     draws_R = randomness.uniform(seed, "wrong tokens", 0, len(true_R))
     odds_RV = np.tile(frequencies_V, (len(true_R), 1))
     odds_RV[np.arange(len(true_R)), true_R] = 0.0
     sums_RV = np.cumsum(odds_RV / odds_RV.sum(1, keepdims=True), axis=1)
-    # The last sum may round to below a draw, and the true token's own step has no height: both are never reached.
+    # The last sum may round to below a draw, and the true token's step has no height: no draw reaches either.
     sums_RV[sums_RV >= sums_RV[:, -1:]] = 1.0
     return np.asarray((sums_RV <= draws_R[:, None]).sum(1))
 
 
-def excess(model: Model, ids_MN: Tensor, places_R: Tensor, wrong_MR: Tensor, k2: int, reach: int) -> dict[str, Tensor]:
-    """How much worse true tokens are predicted because the token at a place was replaced: nats, [M, R, distances].
+def excess(
+    model: Model, ids_MN: Tensor, replaced_R: Tensor, wrong_MR: Tensor, k2: int, reach: int
+) -> dict[str, Tensor]:
+    """The cost of a replaced token for the true tokens after it: nats, [M, R, distances].
 
-    Distance 1 is the token right after the wrong one. Progressive: 1 … reach. Windowed: 1 … k2, since a window no
-    longer holds the wrong token beyond that, and its excess is 0.
+    Distance 1 is the token right after the wrong one. Progressive: 1 … reach. Windowed: 1 … k2, since a window does not
+    hold the wrong token beyond that, and its excess is 0.
     """
-    first = _states_before(model, ids_MN, places_R)
+    first = _states_before(model, ids_MN, replaced_R)
 
     def progressive(wrong: Tensor | None) -> Tensor:
-        state, parts = first, []
+        state = first
+        parts = []
         for read_T in torch.arange(reach, device=model.device).split(STEPS):
-            at_TR = places_R + read_T.unsqueeze(1)
-            h_MTRH, state = _read(model, _disturbed(ids_MN, at_TR, places_R, wrong), state)
+            at_TR = replaced_R + read_T.unsqueeze(1)
+            h_MTRH, state = _read(model, _disturbed(ids_MN, at_TR, replaced_R, wrong), state)
             parts.append(_nll(model, h_MTRH, ids_MN[:, at_TR + 1]))
         return torch.cat(parts, 1).transpose(1, 2)
 
     def windowed(wrong: Tensor | None) -> Tensor:
-        R, parts = len(places_R), []
+        R = len(replaced_R)
+        parts = []
         back_T = torch.arange(-k2, 0, device=model.device).unsqueeze(1)
         for pair_Q in torch.arange(R * k2, device=model.device).split(_rows(model, k2)):
-            place_Q, target_Q = places_R[pair_Q // k2], places_R[pair_Q // k2] + pair_Q % k2 + 1
-            own = None if wrong is None else wrong[:, pair_Q // k2]
+            replaced_Q = replaced_R[pair_Q // k2]
+            target_Q = replaced_Q + pair_Q % k2 + 1
+            wrong_MQ = None if wrong is None else wrong[:, pair_Q // k2]
             state = model.first_state(len(pair_Q))
             for back in back_T.split(STEPS):
-                h_MTQH, state = _read(model, _disturbed(ids_MN, target_Q + back, place_Q, own), state)
+                h_MTQH, state = _read(model, _disturbed(ids_MN, target_Q + back, replaced_Q, wrong_MQ), state)
             parts.append(_nll(model, h_MTQH[:, -1:], ids_MN[:, target_Q].unsqueeze(1))[:, 0])
         return torch.cat(parts, 1).view(-1, R, k2)
 
@@ -104,22 +110,24 @@ def excess(model: Model, ids_MN: Tensor, places_R: Tensor, wrong_MR: Tensor, k2:
     }
 
 
-def _disturbed(ids_MN: Tensor, at_TR: Tensor, places_R: Tensor, wrong_MR: Tensor | None) -> Tensor:
-    """The tokens at these places of the text, the one at each row's own place replaced."""
+def _disturbed(ids_MN: Tensor, at_TR: Tensor, replaced_R: Tensor, wrong_MR: Tensor | None) -> Tensor:
+    """The tokens at these positions of the text, with each row's replaced one exchanged."""
     ids_MTR = ids_MN[:, at_TR]
-    return ids_MTR if wrong_MR is None else torch.where(at_TR == places_R, wrong_MR.unsqueeze(1), ids_MTR)
+    return ids_MTR if wrong_MR is None else torch.where(at_TR == replaced_R, wrong_MR.unsqueeze(1), ids_MTR)
 
 
-def _states_before(model: Model, ids_MN: Tensor, places_R: Tensor) -> States:
-    """The states, a row each, that have read the text up to each place: one pass, which stops at every place."""
-    state, read, found = model.first_state(1), 0, []
-    for place in places_R.tolist():
-        for ids_MT in ids_MN[:, read:place].split(STEPS, 1) if place > read else ():
+def _states_before(model: Model, ids_MN: Tensor, replaced_R: Tensor) -> States:
+    """The states, a row each, that have read the text up to each replaced token, from one pass."""
+    state = model.first_state(1)
+    read = 0
+    states = []
+    for position in replaced_R.tolist():
+        for ids_MT in ids_MN[:, read:position].split(STEPS, 1) if position > read else ():
             _, state = _read(model, ids_MT.unsqueeze(-1), state)
-        read = place
-        found.append(state)
+        read = position
+        states.append(state)
     return tuple(
-        tuple(torch.cat([one[layer][s] for one in found], 1) for s in range(len(state[layer])))
+        tuple(torch.cat([one[layer][s] for one in states], 1) for s in range(len(state[layer])))
         for layer in range(len(state))
     )
 
@@ -127,8 +135,8 @@ def _states_before(model: Model, ids_MN: Tensor, places_R: Tensor) -> States:
 def known_answers(source: Copy, text: str, k2: int, row: int) -> tuple[Integers, Integers]:
     """The answers that both procedures are asked for, in a text that is read in rows: positions, and distances back.
 
-    The distance to the symbol is gap + 2, so a window holds it where that is at most k2. The record must stand whole
-    in its row, and a window before the answer.
+    The distance to the symbol is gap + 2, so a window holds it where that is at most k2. The whole record must lie in
+    one row, and a window before the answer.
     """
     positions_A, gaps_A = source.answers(text)
     keep_A = (positions_A % row >= np.maximum(k2, gaps_A + 3)) & (positions_A < len(text) // row * row)
@@ -136,9 +144,9 @@ def known_answers(source: Copy, text: str, k2: int, row: int) -> tuple[Integers,
 
 
 def answer_nll(model: Model, ids_N: Tensor, positions_A: Tensor, k2: int, row: int) -> dict[str, Tensor]:
-    """The nll of each answer, [M, A]: of a window of k2 tokens before it, and of a state that has read all of its row.
+    """The nll of each answer, [M, A]: after a window of k2 tokens, and after a state that has read the row up to it.
 
-    All runs read one text, cut into rows, each of which starts from the model's own start.
+    All runs read one text, cut into rows, and each row starts from the model's own start.
     """
     M = len(model.experiments)
     back_T = torch.arange(-k2, 0, device=model.device).unsqueeze(1)
@@ -149,7 +157,8 @@ def answer_nll(model: Model, ids_N: Tensor, positions_A: Tensor, k2: int, row: i
             h_MTBH, state = _read(model, ids_N[at_B + back].expand(M, -1, -1), state)
         windowed.append(_nll(model, h_MTBH[:, -1:], ids_N[at_B].expand(M, 1, -1))[:, 0])
     ids_RL = ids_N[: len(ids_N) // row * row].view(-1, row)
-    state, parts = model.first_state(len(ids_RL)), []
+    state = model.first_state(len(ids_RL))
+    parts = []
     for inputs_RT, targets_RT in zip(ids_RL[:, :-1].split(STEPS, 1), ids_RL[:, 1:].split(STEPS, 1), strict=True):
         h_MTBH, state = _read(model, inputs_RT.t().expand(M, -1, -1), state)
         parts.append(_nll(model, h_MTBH, targets_RT.t().expand(M, -1, -1)))
@@ -159,16 +168,19 @@ def answer_nll(model: Model, ids_N: Tensor, positions_A: Tensor, k2: int, row: i
 
 
 def share_copied(nats: Any, symbols: int) -> Any:
-    """0 for who knows that a symbol comes but not which, ln(symbols) nats; 1 for who knows which, 0 nats.
+    """The share of ln(symbols) nats that a model saves on an answer.
 
-    By these ln(symbols) nats an answer the source's entropy rate lies below that of a reader who cannot copy.
+    0: it knows that a symbol comes, but not which. 1: it knows which, at 0 nats. A reader who cannot copy pays these
+    ln(symbols) nats an answer above the source's entropy rate.
     """
     return 1.0 - nats / math.log(symbols)
 
 
 def _rows(model: Model, steps: int = STEPS) -> int:
-    """How many rows are read side by side, so that their h over time has room."""
-    M, H, steps = len(model.experiments), model.experiments[0].hidden, min(steps, STEPS)
+    """How many rows are read side by side, so that their h over time fits."""
+    M = len(model.experiments)
+    H = model.experiments[0].hidden
+    steps = min(steps, STEPS)
     fitting = model.engine.chunk_bytes // (M * steps * H * model.dtype.itemsize)
     return max(conditioning.TILE, fitting // conditioning.TILE * conditioning.TILE)
 

@@ -32,7 +32,7 @@ EDGES = (1, 2, 6, 11, 21, 51, 101, 201)  # where bins of distances begin
 
 
 def judge(results: Path, docs: Path) -> str:
-    """Renew the blocks of docs/schemes.md and the picture; what was said."""
+    """Renew the blocks of docs/schemes.md and the picture; return the blocks as one text."""
     records = read(results)
     if records.text or records.copy:
         picture.save(records, docs / picture.NAME)
@@ -43,7 +43,7 @@ def judge(results: Path, docs: Path) -> str:
 
 
 def blocks(records: Records) -> dict[str, str]:
-    """Every marked block that is made of these records."""
+    """Every marked block that these records fill."""
     return {
         "traits": _provenance(records),
         "traits-position": _positions(records) if records.text else ABSENT,
@@ -56,7 +56,7 @@ def blocks(records: Records) -> dict[str, str]:
 def _provenance(records: Records) -> str:
     if not records.heads:
         return ABSENT
-    told = []
+    lines = []
     for kind, hidden in (("text", "hidden"), ("copy", "copy_hidden")):
         heads = [head for head in records.heads if head["kind"] == kind]
         runs = getattr(records, kind)
@@ -66,18 +66,19 @@ def _provenance(records: Records) -> str:
         seconds = sum(sum(head["seconds"].values()) for head in heads)
         titles = ", ".join(dict.fromkeys(run["title"] for run in runs))
         stopped = sum(run["state"] == "stopped" for run in runs)
-        told.append(
+        lines.append(
             f"- {titles}: {len(runs)} trainings of {s['batches']:,} batches, r = 1, γ = {s[hidden]}, k1 = 2/5 of k2, "
             f"{len(s['seeds'])} seeds, {s['precision']}, {heads[0]['device']}, {seconds:.0f} s in all"
             + (f"; {stopped} stopped" if stopped else "")
         )
-    return "\n".join([*told, "", f"![What the paper says of the schemes, measured]({picture.NAME})"])
+    return "\n".join([*lines, "", f"![What the paper says of the schemes, measured]({picture.NAME})"])
 
 
 def _positions(records: Records) -> str:
     rows: list[list[str]] = []
     contests: list[list[str]] = []
-    k2, reach = records.heads[0]["settings"]["k2"], len(records.text[0]["positions"])
+    k2 = records.heads[0]["settings"]["k2"]
+    reach = len(records.text[0]["positions"])
     near = max(1, k2 // 5)
     shown = [p for p in dict.fromkeys((1, 2, 5, 10, near, k2 // 2, k2, 2 * k2, reach)) if 1 <= p <= reach]
     shown.sort()
@@ -114,8 +115,8 @@ def _contest(records: Records, corpus: str, k2: int) -> list[list[str]]:
         ours = [windowed_nats(run, batch) for run, batch in zip(multi, batches, strict=True)]
         theirs = [windowed_nats(run, run["batch"]) for run in single]
         better = [t - o for o, t in zip(ours, theirs, strict=True)]
-        told = f"{statistics.mean(batches):,.0f}"
-        rows.append([multi[0]["title"], words, told, _spread(ours, 3), _spread(theirs, 3), _spread(better, 3)])
+        mean_batch = f"{statistics.mean(batches):,.0f}"
+        rows.append([multi[0]["title"], words, mean_batch, _spread(ours, 3), _spread(theirs, 3), _spread(better, 3)])
     return rows
 
 
@@ -135,7 +136,8 @@ def _copies(records: Records) -> str:
 def _starts(records: Records) -> str:
     rows = []
     every = [run for run in records.text if run["training"] == "multi-loss"] or [*records.text]
-    points, positions = [point[0] for point in every[0]["curve"]], FIRST
+    points = [point[0] for point in every[0]["curve"]]
+    positions = FIRST
     shown = sorted({max([p for p in points if p <= early], default=points[0]) for early in EARLY} | {points[-1]})
     for corpus in records.corpora:
         learned, zero = (records.seeds("text", corpus=corpus, training=t) for t in ("multi-loss", "zero start"))
@@ -147,7 +149,7 @@ def _starts(records: Records) -> str:
         )
         apart = [[z - w for w, z in zip(*pair, strict=True)] for pair in zip(one, other, strict=True)]
         for words, each in (("learned", one), ("zeros", other), ("zeros less learned", apart)):
-            rows.append([learned[0]["title"], words, *(_spread(own, 3) for own in zip(*each, strict=True))])
+            rows.append([learned[0]["title"], words, *(_spread(values, 3) for values in zip(*each, strict=True))])
     columns = [*(f"batch {batch:,}" for batch in shown), *(f"p = {p}, at the end" for p in positions)]
     return _table(["text", "first state", *columns], rows)
 
@@ -166,15 +168,15 @@ def _recoveries(records: Records) -> str:
                 rows.append([runs[0]["title"], training, procedure, *cells, _spread([sum(e) for e in each], 2)])
     names = [f"{a}" if a == b else f"{a}–{b}" for a, b in bins]
     errors = [max(run["error_of_sum"].values()) for run in records.text]
-    told = (
+    note = (
         f"Over the {records.text[0]['places']} places of a text, which are the same for all, the standard error of the "
         f"nats in all is at most {max(errors):.2f}."
     )
-    return f"{_table(['text', 'training', 'conditioning', *names, 'nats in all'], rows)}\n\n{told}"
+    return f"{_table(['text', 'training', 'conditioning', *names, 'nats in all'], rows)}\n\n{note}"
 
 
 def _filled(excess: Sequence[float | None], reach: int) -> list[float]:
-    """Beyond the window there is nothing left of a wrong token."""
+    """A window's excess over all distances: beyond the window nothing is left of a wrong token."""
     return [math.nan if x is None else x for x in excess] + [0.0] * (reach - len(excess))
 
 

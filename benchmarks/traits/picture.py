@@ -30,7 +30,7 @@ Lines = Sequence[tuple[Sequence[float], Sequence[float]]]
 
 
 def save(records: Records, path: Path) -> None:
-    """Draw what there is."""
+    """Draw the rows for which there are records."""
     corpora = records.corpora[:2]
     windows = sorted({run["k2"] for run in records.copy})[:2]
     rows: list[tuple[Callable[..., None], Sequence[Any]]] = [
@@ -49,7 +49,7 @@ def save(records: Records, path: Path) -> None:
                 axes.legend(frameon=False, fontsize=6, labelcolor=INK)
             for axes in pair[len(columns) :]:
                 axes.set_axis_off()
-        # Places are fixed, not fitted, so that they depend on nothing.
+        # Positions are fixed, not fitted, so that they depend on nothing.
         figure.subplots_adjust(0.085, 0.42 / height, 0.99, 1 - 0.25 / height, wspace=0.2, hspace=0.5)
         return figure
 
@@ -76,7 +76,7 @@ def _copy(axes: Any, records: Records, k2: int) -> None:
 
 
 def _shares(run: Run, procedure: str) -> tuple[list[float], list[float]]:
-    """The share copied, over a few neighbouring distances each."""
+    """The share copied, a point for every few neighbouring distances."""
     groups: dict[int, list[tuple[int, float]]] = {}
     for distance, nats in run["nll"][procedure].items():
         groups.setdefault((int(distance) - 1) // STEP, []).append((run["answers"][distance], *_floats([nats])))
@@ -86,7 +86,7 @@ def _shares(run: Run, procedure: str) -> tuple[list[float], list[float]]:
 
 
 def _start(axes: Any, records: Records, corpus: str) -> None:
-    """The difference, seed by seed: the curves themselves would hide it."""
+    """Draw the difference, seed by seed: the curves themselves would hide it."""
     learned, zero = (records.seeds("text", corpus=corpus, training=t) for t in ("multi-loss", "zero start"))
     lines = []
     for one, other in zip(learned, zero, strict=False):
@@ -108,7 +108,7 @@ def _recovery(axes: Any, records: Records, corpus: str) -> None:
             _line(axes, lines, TRAINING_COLOURS[training], label, style)
     axes.axhline(0, color=INK, linewidth=0.6)
     _logarithmic(axes)
-    # Nearly all of the excess stands right behind the wrong token; what is left later is small, and not always above 0.
+    # Nearly all of the excess comes right after the wrong token; what is left later is small, and not always above 0.
     axes.set_yscale("symlog", linthresh=0.01)
     axes.yaxis.set_major_locator(FixedLocator([0, 0.01, 0.1, 1]))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -130,12 +130,12 @@ def _octaves(excess: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def _line(axes: Any, lines: Lines, colour: str, label: str, style: str = "-") -> None:
-    """The mean of the seeds in a band; of points that all of them have."""
+    """Draw the mean of the seeds in a band, at the points that all of them have."""
     if not lines:
         return
     each = [dict(zip(x, y, strict=True)) for x, y in lines]
     x = sorted(set.intersection(*(set(one) for one in each)))
-    values = [[one[place] for one in each] for place in x]
+    values = [[points[position] for points in each] for position in x]
     axes.plot(x, [sum(v) / len(v) for v in values], color=colour, linewidth=1.0, label=label or None, linestyle=style)
     if len(lines) > 1:
         axes.fill_between(x, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.15, linewidth=0)

@@ -1,4 +1,4 @@
-"""What is trained: the same few trainings on real texts and on the copy source, which say all that is asked."""
+"""The trainings: the same few on real texts and on the copy source, which answer all questions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TRAININGS = {
 OF_SCHEMES = ("multi-loss", "single-loss", "conditional")
 COPY = "copy"
 SYMBOLS, NOISE = 8, 8
-ROW = 20  # windows that a row of the copy source's texts is long
+ROW = 20  # windows in a row of the copy source's texts
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a record depends on."""
+    """Everything that a record depends on."""
 
     precision: str = "float32"
     batches: int = 12800
@@ -65,7 +65,7 @@ class Job:
         return Scheme(asked.loss, asked.state, asked.sample, k1, self.k2, reset=asked.reset)
 
     def experiment(self, settings: Settings, corpus: Corpus, device: str) -> Experiment:
-        """The same, complete."""
+        """The complete experiment."""
         asked = Experiment(
             scheme=self.scheme,
             hidden=self.hidden,
@@ -75,28 +75,28 @@ class Job:
             batches=settings.batches,
             precision=settings.precision,
             device=device,
-            # Answers are asked for in a text of their own: the curve of the copy source's perplexity may be rough.
+            # Answers come from another text, so the perplexity curve of the copy source may be rough.
             test_tokens=ROW * self.k2 if self.corpus == COPY else None,
         )
         return devices.resolve(corpus.described_in(asked))
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """Every training that is needed. Where a first state comes from is asked on the texts alone."""
+    """Every training that is needed. The texts alone ask where a first state comes from."""
     s = settings
     texts = [Job(*run, s.k2, s.hidden) for run in product(s.corpora, TRAININGS, s.seeds)]
     return texts + [Job(COPY, *run, k2, s.copy_hidden) for k2 in s.copy_k2 for run in product(OF_SCHEMES, s.seeds)]
 
 
 def copy_source(k2: int, longest: int | None = None) -> Copy:
-    """Gaps from 1 on; unless said otherwise, the farthest symbol stands one and a half windows before its answer."""
+    """Gaps from 1 on; by default the farthest symbol stands one and a half windows before its answer."""
     return Copy(SYMBOLS, NOISE, (1, max(2, 3 * k2 // 2 - 2) if longest is None else longest))
 
 
 def copy_text(k2: int, tokens: int) -> str:
-    """What is trained on: stretches of short gaps, of middling ones, and of all, in turn.
+    """The copy source's train text: stretches of short gaps, of middling ones, and of all, in turn.
 
-    Of uniform gaps up to 1.5·k2 few are short. With k2 = 60 and γ = 64, multi-loss on those alone had not begun to copy
+    Few gaps of a uniform 1.5·k2 are short. With k2 = 60 and γ = 64, multi-loss on those alone had not begun to copy
     after 2,500 batches; on this mixture it had after 600. Which stretch it is says nothing about the symbols.
     """
     stretch = ROW * k2
@@ -106,7 +106,7 @@ def copy_text(k2: int, tokens: int) -> str:
 
 
 def corpora(settings: Settings, data: Path) -> dict[tuple[str, int], Corpus]:
-    """What is trained on, by name and k2."""
+    """The texts to train on, by name and k2."""
     texts = {(name, settings.k2): Corpus.open(str(data / f"{name}.txt")) for name in settings.corpora}
     return texts | {
         (COPY, k2): Corpus.from_text(copy_text(k2, settings.copy_tokens), f"copy source for k2 = {k2}")

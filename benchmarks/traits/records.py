@@ -1,4 +1,4 @@
-"""The records, read back: which runs there are, and what the line of one says."""
+"""The records, read back: which runs there are, and what each run's line says."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class Records:
 
 
 def read(folder: Path) -> Records:
-    """All records of a folder."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
-    runs = {kind: tuple(run for r in found if r["kind"] == kind for run in r["runs"]) for kind in ("text", "copy")}
+    """Read all records of a folder."""
+    contents = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+    runs = {kind: tuple(run for r in contents if r["kind"] == kind for run in r["runs"]) for kind in ("text", "copy")}
     runs["copy"] = tuple(sorted(runs["copy"], key=lambda run: int(run["k2"])))
-    pace = next((r["pace"] for r in found if r["kind"] == "pace"), None)
-    heads = [{name: value for name, value in r.items() if name != "runs"} for r in found if r["kind"] != "pace"]
+    pace = next((r["pace"] for r in contents if r["kind"] == "pace"), None)
+    heads = [{name: value for name, value in r.items() if name != "runs"} for r in contents if r["kind"] != "pace"]
     return Records(**runs, pace=pace, heads=tuple(heads))
 
 
 def windowed_nats(run: Run, batch: float) -> float:
-    """The nll at position k2 after so many batches: between two evaluations on a straight line over log(batch)."""
+    """The nll at position k2 after this many batches: between evaluations, a straight line over log(batch)."""
     points = [(b, math.log(windowed)) for b, windowed, _ in run["curve"] if windowed]
     for (b0, nats0), (b1, nats1) in pairwise(points):
         if b0 <= batch <= b1:
@@ -63,12 +63,14 @@ def windowed_nats(run: Run, batch: float) -> float:
 
 
 def share_by_quarter(run: Run, procedure: str) -> list[float]:
-    """How much of the answers is copied, by how many quarters of a window back the symbol stands at most."""
-    sums, counts = [0.0] * QUARTERS, [0] * QUARTERS
+    """The share of copied answers, by how many quarters of a window back the symbol stands at most."""
+    sums = [0.0] * QUARTERS
+    counts = [0] * QUARTERS
     for distance, nats in run["nll"][procedure].items():
-        place, answers = min(QUARTERS - 1, math.ceil(4 * int(distance) / run["k2"]) - 1), run["answers"][distance]
-        sums[place] += answers * (math.nan if nats is None else nats)
-        counts[place] += answers
+        quarter = min(QUARTERS - 1, math.ceil(4 * int(distance) / run["k2"]) - 1)
+        answers = run["answers"][distance]
+        sums[quarter] += answers * (math.nan if nats is None else nats)
+        counts[quarter] += answers
     return [
         float(share_copied(total / count, run["symbols"])) if count else math.nan
         for total, count in zip(sums, counts, strict=True)
@@ -76,7 +78,7 @@ def share_by_quarter(run: Run, procedure: str) -> list[float]:
 
 
 def half_copied(run: Run, procedure: str) -> str:
-    """The first batch at which half of the answers within the window was seen to be copied."""
+    """The first batch at which half of the answers within the window were copied."""
     for line in run["learning"]:
         nats = line["nll"][procedure]["within"]
         if nats is not None and share_copied(nats, run["symbols"]) >= 0.5:
@@ -85,6 +87,6 @@ def half_copied(run: Run, procedure: str) -> str:
 
 
 def at_position(run: Run, position: int) -> float:
-    """The mean nll after so many tokens."""
+    """The mean nll after this many tokens."""
     value = run["positions"][position - 1]
     return math.nan if value is None else float(value)

@@ -1,4 +1,4 @@
-"""Fleet by fleet: trained, measured, recorded. Whatever is recorded is not done again."""
+"""Train, measure and record, fleet by fleet. A part that has a record is not done again."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from unroll.sweep import measuring
 from unroll.training import fleet
 from unroll.training.events import Ended, Evaluated
 
-# While a model learns, answers are asked for from this batch on, in one part of so many of that text.
+# While a model learns, it is asked for answers from this batch on, in a fourth of that text.
 LEARNING_FROM, LEARNING_SHARE = 100, 4
 LEARNING = "copied.jsonl"
 Line = dict[str, Any]
 
 
 def train(settings: Settings, data: Path, out: Path, runs: Path, device: str = "auto") -> None:
-    """All parts, each with its record in `out`; trainings are kept in `runs`, so that nothing is done twice."""
+    """Do all parts, each with its record in `out`; trainings are kept in `runs`, so that nothing is done twice."""
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
-    wanted, texts = jobs(settings), corpora(settings, data)
-    own = [texts[job.corpus, job.k2] for job in wanted]
-    experiments = [job.experiment(settings, corpus, device) for job, corpus in zip(wanted, own, strict=True)]
-    _pace(settings, wanted, experiments, own, out)
-    for chosen in fleet.groups(experiments, [corpus.unique for corpus in own]):
-        part = Part(settings, [wanted[i] for i in chosen], [experiments[i] for i in chosen], [own[i] for i in chosen])
+    wanted = jobs(settings)
+    corpus_of = corpora(settings, data)
+    texts = [corpus_of[job.corpus, job.k2] for job in wanted]
+    experiments = [job.experiment(settings, corpus, device) for job, corpus in zip(wanted, texts, strict=True)]
+    _pace(settings, wanted, experiments, texts, out)
+    for chosen in fleet.groups(experiments, [corpus.unique for corpus in texts]):
+        part = Part(settings, [wanted[i] for i in chosen], [experiments[i] for i in chosen], [texts[i] for i in chosen])
         part.record(out, runs)
     print(f"{time.perf_counter() - began:6.1f} s  all", flush=True)
 
@@ -49,10 +50,14 @@ class Part:
     """The trainings of one fleet."""
 
     def __init__(
-        self, settings: Settings, own: Sequence[Job], experiments: Sequence[Experiment], texts: Sequence[Corpus]
+        self, settings: Settings, jobs: Sequence[Job], experiments: Sequence[Experiment], texts: Sequence[Corpus]
     ) -> None:
-        self.settings, self.jobs, self.experiments, self.texts = settings, own, experiments, texts
-        self.k2, self.copies = own[0].k2, own[0].corpus == COPY
+        self.settings = settings
+        self.jobs = jobs
+        self.experiments = experiments
+        self.texts = texts
+        self.k2 = jobs[0].k2
+        self.copies = jobs[0].corpus == COPY
 
     @property
     def name(self) -> str:
@@ -62,7 +67,7 @@ class Part:
         return f"{texts}-k2_{self.k2}-{scored}-position"
 
     def record(self, out: Path, runs: Path) -> None:
-        """Train, measure, write."""
+        """Train, measure and write the record."""
         path = out / f"{self.name}.json"
         if _is_there(path, self.settings):
             return
@@ -71,9 +76,9 @@ class Part:
         self._train(folders)
         trained = time.perf_counter()
         model = self._model(folders)
-        found = self._answers(model, folders) if self.copies else self._on_texts(model)
+        lines = self._answers(model, folders) if self.copies else self._on_texts(model)
         seconds = {"training": round(trained - began, 1), "measuring": round(time.perf_counter() - trained, 1)}
-        status = [folder.status for folder in folders]
+        statuses = [folder.status for folder in folders]
         _write(
             path,
             {
@@ -81,25 +86,28 @@ class Part:
                 "settings": asdict(self.settings),
                 "fleet": len(folders),
                 "seconds": seconds,
-                **{name: status[0][name] for name in ("device", "kernel", "torch", "unroll")},
+                **{name: statuses[0][name] for name in ("device", "kernel", "torch", "unroll")},
                 "runs": [
                     asdict(job)
-                    | {"title": text.name, "sha256": text.sha256, "state": own["state"], "batch": own["batch"]}
+                    | {"title": text.name, "sha256": text.sha256, "state": status["state"], "batch": status["batch"]}
                     | {"curve": _curve(folder.metrics)}
                     | line
-                    for job, text, own, folder, line in zip(self.jobs, self.texts, status, folders, found, strict=True)
+                    for job, text, status, folder, line in zip(
+                        self.jobs, self.texts, statuses, folders, lines, strict=True
+                    )
                 ],
             },
         )
         print(f"{path.name}: {seconds}", flush=True)
 
     def _train(self, folders: Sequence[RunFolder]) -> None:
-        """What has not ended goes on from the last checkpoints."""
+        """Train what has not ended, from the last checkpoints."""
         for folder, experiment, text in zip(folders, self.experiments, self.texts, strict=True):
             folder.begin(experiment, text.vocabulary)
         if all(folder.has_ended() for folder in folders):
             return
-        began, asked = time.perf_counter(), 0
+        began = time.perf_counter()
+        asked = 0
         for event in train_fleet(self.experiments, self.texts, [folder.path for folder in folders], resume=True):
             if isinstance(event, Ended) and event.status["state"] == "stopped":
                 print(f"{self.jobs[event.run]} stopped: {event.status['reason']}", flush=True)
@@ -122,23 +130,23 @@ class Part:
         return Model.stacked(self.experiments, sizes, values, engine_of(where, self.experiments[0].kernel))
 
     def _on_texts(self, model: Model) -> list[Line]:
-        """Positions and wrong tokens in the test sets; of differently long ones, as much as the shortest has."""
+        """Positions and wrong tokens in the test sets, each cut to the length of the shortest."""
         s = self.settings
         tests = [text.test_ids(0).astype(np.int64) for text in self.texts]
         ids = np.stack([test[: min(map(len, tests))] for test in tests])
-        places = measures.places(ids.shape[1], s.places, s.k2, s.reach)
+        positions = measures.replaced_positions(ids.shape[1], s.places, s.k2, s.reach)
         counts = {id(text): np.bincount(text.train_ids(0), minlength=text.unique) for text in _once(self.texts)}
         wrong = [
-            measures.wrong_tokens(own[places], counts[id(text)].astype(np.float64), seed=0)
-            for own, text in zip(ids, self.texts, strict=True)
+            measures.wrong_tokens(tokens[positions], counts[id(text)].astype(np.float64), seed=0)
+            for tokens, text in zip(ids, self.texts, strict=True)
         ]
-        ids_MN, places_R, wrong_MR = (torch.from_numpy(x).to(model.device) for x in (ids, places, np.stack(wrong)))
+        ids_MN, replaced_R, wrong_MR = (torch.from_numpy(x).to(model.device) for x in (ids, positions, np.stack(wrong)))
         nll_MP = measures.position_nll(model, ids_MN, s.reach)
-        excess = measures.excess(model, ids_MN, places_R, wrong_MR, s.k2, s.reach)
+        excess = measures.excess(model, ids_MN, replaced_R, wrong_MR, s.k2, s.reach)
         return [
             {
                 "tokens": ids.shape[1] - s.reach,
-                "places": len(places),
+                "places": len(positions),
                 "positions": _rounded(nll_MP[m]),
                 "excess": {name: _rounded(excess_MRD[m].mean(0)) for name, excess_MRD in excess.items()},
                 "error_of_sum": {name: _error(excess_MRD[m].sum(1)) for name, excess_MRD in excess.items()},
@@ -147,14 +155,14 @@ class Part:
         ]
 
     def _answers(self, model: Model, folders: Sequence[RunFolder]) -> list[Line]:
-        """The answers by distance, and what was seen of them while the model learnt."""
-        found = self._copied(model, briefly=False)
-        for own, folder in zip(found, folders, strict=True):
-            held = folder.path / LEARNING
-            lines = [json.loads(line) for line in held.read_text("utf-8").splitlines()] if held.exists() else []
-            # A training that was killed says some batches twice.
-            own |= {"symbols": SYMBOLS, "learning": list({line["batch"]: line for line in lines}.values())}
-        return found
+        """The answers by distance, and how many were copied while the model learnt."""
+        by_run = self._copied(model, briefly=False)
+        for answers, folder in zip(by_run, folders, strict=True):
+            learning = folder.path / LEARNING
+            lines = [json.loads(line) for line in learning.read_text("utf-8").splitlines()] if learning.exists() else []
+            # A training that was killed wrote lines of a batch twice.
+            answers |= {"symbols": SYMBOLS, "learning": list({line["batch"]: line for line in lines}.values())}
+        return by_run
 
     def _copied(self, model: Model, briefly: bool) -> list[Line]:
         """The answers' mean nll, a run: by distance; or, briefly, within and beyond the window, for a part of them."""
@@ -180,7 +188,7 @@ class Part:
 
 @cache
 def _questions(k2: int, rows: int) -> tuple[str, measures.Integers, measures.Integers]:
-    """A text of the copy source in so many rows, where its answers stand, and how far before them their symbols."""
+    """A text of the copy source in this many rows, its answers' positions, and how far back their symbols are."""
     text = copy_source(k2).text(ROW * k2 * rows, seed=0)  # training's seeds begin at 1
     return text, *measures.known_answers(copy_source(k2), text, k2, ROW * k2)
 
@@ -188,29 +196,31 @@ def _questions(k2: int, rows: int) -> tuple[str, measures.Integers, measures.Int
 def _pace(
     settings: Settings, wanted: Sequence[Job], experiments: Sequence[Experiment], texts: Sequence[Corpus], out: Path
 ) -> None:
-    """What a batch costs with a loss everywhere and with one at the end: as many runs side by side in both."""
+    """Time a batch with a loss everywhere and with one at the end: as many runs side by side in both."""
     path = out / "pace.json"
     if _is_there(path, settings):
         return
-    began, found = time.perf_counter(), {}
+    began = time.perf_counter()
+    paces = {}
     for training in ("multi-loss", "single-loss"):
-        own = [i for i, job in enumerate(wanted) if job.corpus != COPY and job.training == training]
-        sizes = [texts[i].unique for i in own]
-        (chosen, *_) = fleet.groups([experiments[i] for i in own], sizes)
-        pace = measuring.pace([experiments[own[i]] for i in chosen], [texts[own[i]] for i in chosen], lambda: None)
-        found[training] = {"runs": pace.runs, "milliseconds": pace.milliseconds}
+        indices = [i for i, job in enumerate(wanted) if job.corpus != COPY and job.training == training]
+        sizes = [texts[i].unique for i in indices]
+        (chosen, *_) = fleet.groups([experiments[i] for i in indices], sizes)
+        side_by_side = [indices[i] for i in chosen]
+        pace = measuring.pace([experiments[i] for i in side_by_side], [texts[i] for i in side_by_side], lambda: None)
+        paces[training] = {"runs": pace.runs, "milliseconds": pace.milliseconds}
     where = devices.describe(devices.find(experiments[0].device))
-    _write(path, {"kind": "pace", "settings": asdict(settings), "device": where, "pace": found, "runs": []})
-    print(f"{path.name}: {found}, {time.perf_counter() - began:.1f} s", flush=True)
+    _write(path, {"kind": "pace", "settings": asdict(settings), "device": where, "pace": paces, "runs": []})
+    print(f"{path.name}: {paces}, {time.perf_counter() - began:.1f} s", flush=True)
 
 
 def _is_there(path: Path, settings: Settings) -> bool:
-    """Whether a record is written; one of other settings is not written over."""
+    """Whether a record is written; a record of other settings is refused, not replaced."""
     if not path.exists():
         return False
-    held = json.loads(path.read_text("utf-8"))["settings"]
-    if held != json.loads(json.dumps(asdict(settings))):
-        raise SystemExit(f"{path} was made with other settings: {held}. Delete it, or choose another --out.")
+    recorded = json.loads(path.read_text("utf-8"))["settings"]
+    if recorded != json.loads(json.dumps(asdict(settings))):
+        raise SystemExit(f"{path} was made with other settings: {recorded}. Delete it, or choose another --out.")
     print(f"{path.name} is there", flush=True)
     return True
 
@@ -234,7 +244,7 @@ def _rounded(values: torch.Tensor) -> list[float]:
 
 
 def _write(path: Path, record: Line) -> None:
-    """One line a run; the file is whole or absent."""
+    """Write one line a run; the file is whole or absent."""
     runs = ",\n".join(json.dumps(atomic_files.finite(run)) for run in record["runs"])
     head = json.dumps({name: value for name, value in record.items() if name != "runs"})
     atomic_files.write(path, f'{head[:-1]}, "runs": [\n{runs}\n]}}\n'.encode())

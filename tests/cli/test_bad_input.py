@@ -74,7 +74,7 @@ def test_a_corpus_shorter_than_a_batch_needs_says_all_that_it_needs(train) -> No
     )
 
 
-def test_a_mark_and_windows_line_ends_are_told_and_allowed(train) -> None:
+def test_a_mark_and_windows_line_ends_are_noted_and_allowed(train) -> None:
     result = train(codecs.BOM_UTF8 + TEXT.replace(b"\n", b"\r\n"))
     assert result.code == 0
     assert "byte-order mark" in result.err
@@ -111,7 +111,7 @@ def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
     check_refused(unroll("train", "stdlib", "--hiden", 512), "--hiden", "--hidden")
 
 
-def test_all_problems_of_the_options_are_told_at_once() -> None:
+def test_all_problems_of_the_options_are_listed_at_once() -> None:
     options = ["--k1", 0, "--k2", -3, "--dropout", 1.5, "--hidden", 0, "--learning-rate", "nan", "--cell", "lstn"]
     words = ["k1 must be at least 1. Got 0", "k2 must be at least 1. Got -3", "dropout must be at least 0 and below 1"]
     words += [
@@ -275,7 +275,7 @@ def test_what_is_no_run_is_said(tmp_path: Path, run: Path) -> None:
     check_refused(unroll("train", "--resume", tmp_path), "run.toml is missing")
 
 
-def test_a_configuration_with_unknown_keys_and_wrong_types_tells_all(run: Path, tmp_path: Path) -> None:
+def test_unknown_keys_and_wrong_types_of_a_configuration_are_all_listed(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "copy")
     text = (copy / "run.toml").read_text()
     (copy / "run.toml").write_text(text.replace("hidden = 8", 'hiden = 8\nlayers = "two"\ndropout = true', 1))

@@ -150,16 +150,16 @@ def test_eval_json_is_one_object_that_agrees_with_python(run: Path) -> None:
     result = unroll("eval", run, "--json")
     content = json.loads(result.out)
     loaded = package.load(run)
-    own = package.perplexity(loaded)[0]
-    assert content["tokens"] == own.tokens == 300 - 10
-    assert content["perplexity"]["windowed"] == pytest.approx(own.perplexity, rel=1e-12)
-    assert content["bits_per_token"] == pytest.approx(math.log2(own.perplexity))
+    scored = package.perplexity(loaded)[0]
+    assert content["tokens"] == scored.tokens == 300 - 10
+    assert content["perplexity"]["windowed"] == pytest.approx(scored.perplexity, rel=1e-12)
+    assert content["bits_per_token"] == pytest.approx(math.log2(scored.perplexity))
     assert content["perplexity"]["progressive"] == package.perplexity(loaded, "progressive")[0].perplexity
 
 
 def test_eval_splits_the_runs_own_corpus_and_takes_another_whole(run: Path) -> None:
-    own = json.loads(unroll("eval", run, "--json", "--corpus", run.parent / "corpus.txt").out)
-    assert own == json.loads(unroll("eval", run, "--json").out)
+    scored = json.loads(unroll("eval", run, "--json", "--corpus", run.parent / "corpus.txt").out)
+    assert scored == json.loads(unroll("eval", run, "--json").out)
     other = run.parent / "other.txt"
     other.write_text("abcd" * 100)
     assert json.loads(unroll("eval", run, "--json", "--corpus", other).out)["tokens"] == 390
@@ -171,8 +171,8 @@ def test_a_folder_corpus_named_to_eval_is_read_as_in_training(tmp_path: Path) ->
     (folder / "a.txt").write_text("abcdefgh" * 400)
     (folder / "b.md").write_text("other symbols: é" * 100)
     assert unroll("train", folder, "--ext", ".txt", "--batches", 2, "--out", tmp_path / "run", *TINY).code == 0
-    own = unroll("eval", tmp_path / "run", "--json")
-    assert unroll("eval", tmp_path / "run", "--json", "--corpus", folder).out == own.out
+    scored = unroll("eval", tmp_path / "run", "--json")
+    assert unroll("eval", tmp_path / "run", "--json", "--corpus", folder).out == scored.out
     assert "its test set" in unroll("eval", tmp_path / "run", "--corpus", folder).out
 
 
@@ -238,8 +238,8 @@ def test_quiet_says_nothing_and_json_prints_one_object(tmp_path: Path) -> None:
 
 def test_plain_lines_tell_batch_loss_perplexity_speed_and_time_left(tmp_path: Path) -> None:
     tiny_run(tmp_path)
-    told = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "told", *TINY).err
-    line = next(line for line in told.splitlines() if line.startswith("batch      3"))
+    printed = unroll("train", tmp_path / "corpus.txt", "--batches", 3, "--out", tmp_path / "printed", *TINY).err
+    line = next(line for line in printed.splitlines() if line.startswith("batch      3"))
     assert all(word in line for word in ("loss", "perplexity", "windowed", "progressive", "tokens/s", "left"))
 
 
@@ -251,9 +251,9 @@ def test_data_list_and_info_tell_what_there_is(tmp_path: Path) -> None:
     assert (facts["tokens"], facts["unique"], facts["kind"], facts["paper"]) == (2000, 2, "chars", False)
     assert "no symbol occurs fewer than 5 times" in unroll("data", "info", corpus).out
     corpus.write_text("ab" * 1000 + "xyy")
-    told = unroll("data", "info", corpus).out
-    assert "2 occur fewer than 5 times: x y" in told
-    assert "bigram" in told
+    printed = unroll("data", "info", corpus).out
+    assert "2 occur fewer than 5 times: x y" in printed
+    assert "bigram" in printed
 
 
 def test_notes_have_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,14 +263,14 @@ def test_notes_have_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPat
         def isatty(self) -> bool:
             return True
 
-    told = []
+    printed = []
     monkeypatch.delenv("NO_COLOR", raising=False)
     for _ in range(2):
         with redirect_stderr(Terminal()) as stream:
             screen.warn("a")
-        told.append(stream.getvalue())
+        printed.append(stream.getvalue())
         monkeypatch.setenv("NO_COLOR", "1")
-    assert told[0] != told[1] == "note: a\n"
+    assert printed[0] != printed[1] == "note: a\n"
 
 
 def test_python_m_unroll_works_from_an_uninstalled_checkout(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_ctrl_c_saves_prints_the_command_that_resumes_and_exits_130(tmp_path: Pa
             if line.startswith("batch"):
                 process.send_signal(signal.SIGINT)
                 break
-        told = process.stderr.read()
+        printed = process.stderr.read()
         assert process.wait(timeout=30) == 130
-    assert f"unroll train --resume '{run}'" in told
+    assert f"unroll train --resume '{run}'" in printed
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
     refused = unroll("train", "--resume", run, "--batches", 50)
     assert refused.code == 2

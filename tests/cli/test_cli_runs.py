@@ -1,4 +1,4 @@
-"""What `train` and `eval` say of a run that has ended."""
+"""What `train` and `eval` say about a run that has ended."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_a_run_that_diverges_says_so_even_if_it_is_to_be_quiet(
     tmp_path: Path, diverging: None, quiet: list[str]
 ) -> None:
     tiny_run(tmp_path, batches=1)
-    told = unroll("train", tmp_path / "corpus.txt", "--batches", 9, "--out", tmp_path / "sick", *TINY, *quiet)
-    assert told.code == 0, "divergence is a result"
-    assert "Stopped. At batch 6 the loss was not finite. The weights before it are kept." in told.err
+    result = unroll("train", tmp_path / "corpus.txt", "--batches", 9, "--out", tmp_path / "sick", *TINY, *quiet)
+    assert result.code == 0, "divergence is a result"
+    assert "Stopped. At batch 6 the loss was not finite. The weights before it are kept." in result.err
 
 
 def test_training_and_eval_mean_the_same_by_the_middle_of_carried_states(tmp_path: Path) -> None:
@@ -48,23 +48,23 @@ def test_training_and_eval_mean_the_same_by_the_middle_of_carried_states(tmp_pat
 def test_what_training_and_eval_scored_is_said_where_it_differs(tmp_path: Path) -> None:
     run = tiny_run(tmp_path)
     cut = ["--batches", 2, "--test-tokens", 100, "--out", tmp_path / "cut", *TINY]
-    told = unroll("train", tmp_path / "corpus.txt", *cut).err.splitlines()
-    assert any(line.endswith("of the test set's first 100 tokens") for line in told)
+    printed = unroll("train", tmp_path / "corpus.txt", *cut).err.splitlines()
+    assert any(line.endswith("of the test set's first 100 tokens") for line in printed)
     whole = unroll("train", tmp_path / "corpus.txt", "--batches", 2, "--out", tmp_path / "whole", *TINY).err
     assert any(line.endswith("of the test set's 300 tokens") for line in whole.splitlines())
 
-    def said(folder: Path, *options: object) -> str:
+    def heading(folder: Path, *options: object) -> str:
         return unroll("eval", folder, *options).out.splitlines()[1]
 
-    assert said(run) == "its test set"
-    assert said(run, "--test-tokens", 50) == "its test set's first 50 tokens (training scored all of it)"
-    assert said(tmp_path / "cut") == "its test set (training scored its first 100 tokens)"
-    assert said(tmp_path / "cut", "--test-tokens", 100) == "its test set's first 100 tokens"
-    assert said(run, "--test-tokens", 300) == "its test set", "all of it"
+    assert heading(run) == "its test set"
+    assert heading(run, "--test-tokens", 50) == "its test set's first 50 tokens (training scored all of it)"
+    assert heading(tmp_path / "cut") == "its test set (training scored its first 100 tokens)"
+    assert heading(tmp_path / "cut", "--test-tokens", 100) == "its test set's first 100 tokens"
+    assert heading(run, "--test-tokens", 300) == "its test set", "all of it"
     (tmp_path / "other.txt").write_text("abcd" * 50)
     other = ["--corpus", tmp_path / "other.txt"]
-    assert said(run, *other).endswith("other.txt, taken whole")
-    assert said(run, *other, "--test-tokens", 50).endswith("other.txt, its first 50 tokens")
+    assert heading(run, *other).endswith("other.txt, taken whole")
+    assert heading(run, *other, "--test-tokens", 50).endswith("other.txt, its first 50 tokens")
 
 
 def sweep_of_one(folder: Path) -> Path:
@@ -74,22 +74,22 @@ def sweep_of_one(folder: Path) -> Path:
     return folder / "sweep"
 
 
-def test_a_sweep_given_as_a_run_is_told_from_a_damaged_run(tmp_path: Path) -> None:
+def test_a_sweep_given_as_a_run_is_not_taken_for_a_damaged_run(tmp_path: Path) -> None:
     sweep = sweep_of_one(tmp_path)
     for command in (["eval", sweep], ["train", "--resume", sweep], ["sample", sweep]):
-        told = unroll(*command)
-        assert told.code == 2
-        assert f"is a sweep: its runs are in {sweep / 'runs'}." in told.err
-        assert f"unroll sweep --resume {sweep}" in told.err
-        assert "Copy" not in told.err
+        result = unroll(*command)
+        assert result.code == 2
+        assert f"is a sweep: its runs are in {sweep / 'runs'}." in result.err
+        assert f"unroll sweep --resume {sweep}" in result.err
+        assert "Copy" not in result.err
 
 
 def test_a_run_of_a_sweep_gets_its_curve_when_train_is_asked_to_go_on_with_it(tmp_path: Path) -> None:
     (run,) = (sweep_of_one(tmp_path) / "runs").iterdir()
     assert not (run / "perplexity.png").exists()
-    told = unroll("train", "--resume", run)
-    assert told.code == 0
-    assert f"Curve: {run / 'perplexity.png'}" in told.err
+    result = unroll("train", "--resume", run)
+    assert result.code == 0
+    assert f"Curve: {run / 'perplexity.png'}" in result.err
     assert (run / "perplexity.png").read_bytes().startswith(b"\x89PNG")
     drawn = (run / "perplexity.png").stat().st_mtime_ns
     assert "Curve" not in unroll("train", "--resume", run).err

@@ -47,7 +47,7 @@ def text(tmp_path: Path) -> Path:
     return tmp_path / "text.txt"
 
 
-def given(content: bytes, *arguments: object) -> Result:
+def piped(content: bytes, *arguments: object) -> Result:
     """The command with this on its standard input."""
     with patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(content))):
         return unroll(*arguments)
@@ -68,7 +68,7 @@ def check_refused(result: Result, *words: str) -> None:
 
 
 class Page(HTMLParser):
-    """Which elements and attributes a page has, the text it shows and the labels it tells."""
+    """The elements and attributes of a page, its text and its labels."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Page(HTMLParser):
             self.text += data
 
 
-def test_the_numbers_are_told_in_words(run: Path, text: Path) -> None:
+def test_the_numbers_are_shown_in_words(run: Path, text: Path) -> None:
     lines = dict(line.split(maxsplit=1) for line in unroll("score", run, text).out.splitlines())
     total = package.surprisals(package.load(run), text.read_text()).total
     assert lines["text"].endswith("text.txt: 48 tokens (chars)")
@@ -102,10 +102,10 @@ def test_the_numbers_are_told_in_words(run: Path, text: Path) -> None:
 def test_a_text_that_is_certain_has_no_negative_zeros(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("a" * 3000)
     run = tiny_run(tmp_path, batches=1)
-    told = unroll("score", run, tmp_path / "corpus.txt")
-    assert told.code == 0, told.err
-    assert "bits per token    0.0000" in told.out
-    assert "-0." not in told.out
+    result = unroll("score", run, tmp_path / "corpus.txt")
+    assert result.code == 0, result.err
+    assert "bits per token    0.0000" in result.out
+    assert "-0." not in result.out
     assert "-0." not in unroll("score", run, tmp_path / "corpus.txt", "--json").out.partition('"tokens"')[2]
 
 
@@ -120,10 +120,10 @@ def test_json_is_one_object_that_agrees_with_python(run: Path, text: Path, proce
     for name in ("log_probability", "perplexity", "bits_per_token", "bits_per_byte"):
         assert content[name] == pytest.approx(getattr(scored.total, name), rel=1e-12)
     assert content["first"] + "".join(token["text"] for token in content["surprisals"]) == text.read_text()
-    for told, token in zip(content["surprisals"], scored.tokens, strict=True):
-        assert (told["bits"], told["logprob"], told["rank"]) == (token.bits, token.logprob, token.rank)
-        assert told["alternatives"] == [{"text": a.symbol, "probability": a.probability} for a in token.alternatives]
-        assert len(told["alternatives"]) == 5
+    for facts, token in zip(content["surprisals"], scored.tokens, strict=True):
+        assert (facts["bits"], facts["logprob"], facts["rank"]) == (token.bits, token.logprob, token.rank)
+        assert facts["alternatives"] == [{"text": a.symbol, "probability": a.probability} for a in token.alternatives]
+        assert len(facts["alternatives"]) == 5
 
 
 def test_json_without_tokens_is_the_same_but_shorter_and_goes_to_a_file_too(run: Path, text: Path) -> None:
@@ -139,16 +139,16 @@ def test_json_without_tokens_is_the_same_but_shorter_and_goes_to_a_file_too(run:
 def test_scoring_the_test_set_agrees_with_eval(run: Path, tmp_path: Path) -> None:
     loaded = package.load(run)
     (tmp_path / "test.txt").write_text(loaded.vocabulary.decode(loaded.corpus.test_ids(0)))
-    told = json.loads(unroll("eval", run, "--json").out)["perplexity"]
+    by_procedure = json.loads(unroll("eval", run, "--json").out)["perplexity"]
     for procedure in ("windowed", "progressive"):
         scored = json.loads(unroll("score", run, tmp_path / "test.txt", "--sample", procedure, "--json").out)
         after_k2 = scored["logprobs"][10 - 1 :]
-        assert math.exp(-sum(after_k2) / len(after_k2)) == pytest.approx(told[procedure], rel=1e-6)
+        assert math.exp(-sum(after_k2) / len(after_k2)) == pytest.approx(by_procedure[procedure], rel=1e-6)
 
 
 def test_standard_input_is_read_as_a_file_is(run: Path, text: Path) -> None:
-    assert given(text.read_bytes(), "score", run, "-", "--json") == unroll("score", run, text, "--json")
-    assert "standard input: 48 tokens" in given(text.read_bytes(), "score", run, "-").out
+    assert piped(text.read_bytes(), "score", run, "-", "--json") == unroll("score", run, text, "--json")
+    assert "standard input: 48 tokens" in piped(text.read_bytes(), "score", run, "-").out
 
 
 def test_in_a_pipe_every_token_has_a_line_that_shows_no_control_character(hostile: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_page_shows_a_hostile_text_as_text(hostile: Path) -> None:
     assert all(c.isprintable() or c == "\n" for c in html.replace("\t", "")), "nothing hides in it"
 
 
-def test_a_page_tells_every_tokens_surprise_and_alternatives_to_who_cannot_see_colours(run: Path, text: Path) -> None:
+def test_a_page_shows_every_tokens_surprise_and_alternatives_without_colours(run: Path, text: Path) -> None:
     out = text.parent / "page.html"
     assert unroll("score", run, text, "--out", out).code == 0
     html, scored = out.read_text("utf-8"), package.surprisals(package.load(run), text.read_text())
@@ -270,7 +270,7 @@ def test_what_cannot_be_scored_is_refused_with_a_reason(run: Path, tmp_path: Pat
         (tmp_path / "text.txt").write_bytes(content)
         for output in ([], ["--tokens"], ["--json"], ["--out", tmp_path / "x.html"], ["--out", tmp_path / "x.json"]):
             check_refused(unroll("score", run, tmp_path / "text.txt", *output), *words)
-        check_refused(given(content, "score", run, "-"), *words)
+        check_refused(piped(content, "score", run, "-"), *words)
         assert not list(tmp_path.glob("x.*"))
 
     refused(b"", "is empty", "nothing to score")

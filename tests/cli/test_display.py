@@ -1,4 +1,4 @@
-"""Training, watched: what the panel and the lines do when things go wrong, or have only begun."""
+"""Training on a screen: what the panel and the lines do when things go wrong, or have only begun."""
 
 from __future__ import annotations
 

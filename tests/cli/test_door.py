@@ -32,28 +32,28 @@ DOORS = {
 
 
 def ways_out(source: str) -> set[str]:
-    """What in a source reaches a terminal. To ask whether a stream is a terminal prints nothing."""
+    """The names in a source that reach a terminal. Asking whether a stream is a terminal prints nothing."""
     tree = ast.parse(source)
     asked = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "isatty"}
     types = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     only_types = {id(inner) for n in types for inner in ast.walk(n)}
-    found = set()
+    reached: set[str] = set()
     for node in ast.walk(tree):
         if id(node) in asked or id(node) in only_types:
             continue
         if isinstance(node, ast.Name) and node.id in ("print", "input"):
-            found.add(node.id)
+            reached.add(node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             written = f"{node.value.id}.{node.attr}"
             printing = node.value.id in ("typer", "click", "rich", "pprint", "logging") and node.attr in PRINTING
             if printing or (node.value.id == "sys" and node.attr in STREAMS) or written == "os.write":
-                found.add(written)
+                reached.add(written)
         if isinstance(node, ast.ImportFrom):
             module = (node.module or "").partition(".")[0]
             names = {alias.name for alias in node.names}
             if module in ("typer", "click", "rich", "pprint", "logging", "sys"):
-                found |= names & (PRINTING | STREAMS | {"Console"})
-    return found
+                reached |= names & (PRINTING | STREAMS | {"Console"})
+    return reached
 
 
 def test_nothing_prints_but_through_the_door() -> None:

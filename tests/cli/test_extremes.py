@@ -37,17 +37,17 @@ def trained(kernel: str, **settings: Any) -> dict[str, torch.Tensor]:
 def test_a_number_at_its_end_trains_or_is_refused_in_words(kernel: str, name: str) -> None:
     trains = 0
     for value in (*ENDS, math.nan, HUGE, -HUGE):
-        said = refused(**{name: value})
-        if said is None:
+        refusal = refused(**{name: value})
+        if refusal is None:
             trained(kernel, **{name: value})
             trains += 1
         else:
-            assert f"{name} must be" in said
+            assert f"{name} must be" in refusal
     assert 3 < trains < len(ENDS)
 
 
 def refused(**settings: Any) -> str | None:
-    """Why an experiment with these settings cannot be."""
+    """The reason why an experiment with these settings is refused, or None."""
     try:
         tiny(**settings)
     except ConfigurationError as error:
@@ -64,7 +64,7 @@ def test_a_bound_beyond_what_32_bits_reach_is_refused_in_words(clip: float) -> N
 def test_no_bound_and_one_that_nothing_reaches_are_the_same_to_the_bit(kernel: str) -> None:
     free, bounded = trained(kernel, clip=math.inf), trained(kernel, clip=1e30)
     assert all(torch.equal(free[name], bounded[name]) for name in free)
-    assert any(not torch.equal(free[name], own) for name, own in trained(kernel, clip=1e-6).items())
+    assert any(not torch.equal(free[name], weights) for name, weights in trained(kernel, clip=1e-6).items())
 
 
 @pytest.mark.parametrize("value", [HUGE, -HUGE, math.inf, -math.inf, math.nan, -1e308], ids=lambda v: str(v)[:6])
@@ -76,9 +76,9 @@ def test_a_temperature_that_is_none_is_refused(value: float) -> None:
 @pytest.mark.parametrize("controls", [{"temperature": t} for t in (1e308, 1e-320, -0.0, 1e39)] + [{"top_p": 1e-320}])
 def test_controls_at_their_ends_leave_a_distribution(controls: dict[str, float]) -> None:
     logits = torch.tensor([[0.0, 3.0, -2.0, 88.0], [-1e4, 1e4, 0.0, 1.0]])
-    found = distribution(Decoding(**controls), logits)
-    assert bool(torch.isfinite(found).all())
-    assert torch.allclose(found.sum(-1), torch.ones(2, dtype=torch.float64))
+    probabilities = distribution(Decoding(**controls), logits)
+    assert bool(torch.isfinite(probabilities).all())
+    assert torch.allclose(probabilities.sum(-1), torch.ones(2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("line", ["[optimiser]\nlearning_rate", "[model]\nforget_bias", "[scheme]\nreset"])

@@ -1,4 +1,4 @@
-"""Whatever the names, reasons and texts of others hold, none of it drives the terminal, hides or looks like ours."""
+"""Names, reasons and texts of others never drive the terminal, hide, or look like ours."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def corpus(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, corpus: Path) -> Result:
-    """The run that the other tests look at, and what training it said."""
+    """The run that the other tests look at, and what its training printed."""
     return watched("train", corpus, "--out", folder / HOSTILE_NAME, "--batches", 12, *TINY, "--k1", 11)
 
 
 @pytest.fixture(scope="module")
 def run(folder: Path, trained: Result) -> Path:
-    """A run in whose files stands whatever a stranger may write into them."""
+    """A run whose files hold everything that a stranger may write into them."""
     assert trained.code == 0, trained.out
     path = folder / HOSTILE_NAME
     made = RunFolder(path)
@@ -56,7 +56,7 @@ def run(folder: Path, trained: Result) -> Path:
 
 
 def both(*arguments: object, lines: bool = True) -> list[Result]:
-    """A command in a pipe and on a terminal: neither holds anything of a stranger's that does harm."""
+    """Run a command in a pipe and on a terminal: a stranger's text does no harm in either."""
     piped, shown = unroll(*arguments), watched(*arguments)
     assert harm(piped.err) == []
     assert harm(shown.out, on_a_terminal=True, lines=lines) == []
@@ -89,8 +89,8 @@ def test_a_hostile_name_can_be_copied_into_the_command_that_resumes(folder: Path
     import subprocess
 
     (word,) = re.findall(r"unroll eval (\$'.*')", trained.out)
-    said = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
-    assert said == bytes(folder / HOSTILE_NAME)
+    printed = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
+    assert printed == bytes(folder / HOSTILE_NAME)
 
 
 def test_resuming_shows_what_a_status_says_in_words(folder: Path, corpus: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_hostile_run_and_text_are_shown_in_words(
     command: tuple[str, ...], run: Path, corpus: Path, folder: Path
 ) -> None:
     names = {"RUN": run, "CORPUS": corpus, "NEW.html": folder / f"{HOSTILE_NAME[:80]}.html"}
-    told = check(*(names.get(word, word) for word in command))
-    assert "␛[31;666mown" in told
+    shown = check(*(names.get(word, word) for word in command))
+    assert "␛[31;666mown" in shown
 
 
 def test_a_scored_text_keeps_its_lines_and_drives_nothing(run: Path, corpus: Path) -> None:
@@ -154,9 +154,9 @@ def test_pictures_and_files_of_a_hostile_name_are_announced_in_words(run: Path, 
     ):
         *words, ending = command
         for command_on in (unroll, watched):
-            said = command_on(*words, f"{next(new)}.{ending}")
-            assert said.code == 0, said.err
-            assert harm(said.err + said.out, command_on is watched) == []
+            result = command_on(*words, f"{next(new)}.{ending}")
+            assert result.code == 0, result.err
+            assert harm(result.err + result.out, command_on is watched) == []
 
 
 def test_a_sample_drives_no_terminal_and_is_exact_in_a_pipe(run: Path) -> None:
@@ -176,8 +176,8 @@ def test_a_stop_that_ends_nothing_is_named_in_words(run: Path) -> None:
 
 
 def test_json_keeps_what_a_program_reads(run: Path, corpus: Path) -> None:
-    found = json.loads(both("drift", run, "--tokens", 20, "--starts", 4, "--json")[0].out)
-    assert found["runs"][0]["run"] == str(run)
+    content = json.loads(both("drift", run, "--tokens", 20, "--starts", 4, "--json")[0].out)
+    assert content["runs"][0]["run"] == str(run)
     listed = json.loads(both("score", run, corpus, "--tokens", "--json")[0].out)["surprisals"]
     assert {"\x1b", "\u202e", "\n"} <= {token["text"] for token in listed}
 
@@ -255,7 +255,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_words(option: str) -> None:
     both("train", option, HOSTILE)
 
 
-def test_a_damaged_run_is_told_of_in_words(run: Path, folder: Path) -> None:
+def test_a_damaged_run_is_named_in_words(run: Path, folder: Path) -> None:
     made = RunFolder(run)
     original = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
     spoilt: list[tuple[str, str]] = [
@@ -276,20 +276,20 @@ def test_a_damaged_run_is_told_of_in_words(run: Path, folder: Path) -> None:
 
 
 def forge(path: Path, content: str) -> None:
-    """A document of a stranger's, with a digest that is right."""
+    """A stranger's document, with a digest that is right."""
     stated = {name: value for name, value in json.loads(content).items() if name != untrusted.SEAL}
     path.write_text(json.dumps(untrusted.sealed(stated)))
 
 
-def test_a_sweep_tells_its_runs_and_failures_in_words(folder: Path, corpus: Path) -> None:
+def test_a_sweep_names_its_runs_and_failures_in_words(folder: Path, corpus: Path) -> None:
     out = folder / f"sweep{HOSTILE_NAME[:100]}"
     short = folder / f"short{UTF_8_NAME}.txt"
     short.write_text(HOSTILE, newline="")
     options = ("--seeds", 2, "--batches", 3, "--most", 2, "--out", out, "--k1", 5, "--k2", 40, "--hidden", 8)
     options += ("--dense", 12, "--rows", 4, "--threads", 1)
     check("sweep", corpus, short, *options, "--plan")
-    told = check("sweep", corpus, short, *options, code=1)
-    assert "could not be trained" in told
+    shown = check("sweep", corpus, short, *options, code=1)
+    assert "could not be trained" in shown
     # The same sweep, as a stranger might have made it.
     for name in ("sweep.json", "plan.json"):
         content = json.loads((out / name).read_text())
@@ -301,8 +301,8 @@ def test_a_sweep_tells_its_runs_and_failures_in_words(folder: Path, corpus: Path
         for entry in content.get("asked", ()):
             entry["experiment"]["corpus"]["title"] = HOSTILE
         forge(out / name, json.dumps(content))
-    told = check("sweep", "--resume", out, code=1)
-    assert told.count("could not be trained") == 2
+    shown = check("sweep", "--resume", out, code=1)
+    assert shown.count("could not be trained") == 2
     check("sweep", "--resume", out, "--plan")
     check("report", out, "--out", folder / "sweep.html")
 
@@ -316,10 +316,10 @@ def test_a_sweep_that_trains_hostile_runs_shows_them_in_words(folder: Path, corp
         for path in (out / "sweep.json", out / "plan.json"):
             hostile = json.dumps(f"{last}\x1b]0;owned\nowned[link=x]owned")
             forge(path, path.read_text().replace(json.dumps(last), hostile))
-        said = command("sweep", "--resume", out)
-        assert said.code == 0, said.err
-        assert "␛]0;owned" in said.err + said.out
-        assert harm(said.err + said.out, command is watched) == []
+        result = command("sweep", "--resume", out)
+        assert result.code == 0, result.err
+        assert "␛]0;owned" in result.err + result.out
+        assert harm(result.err + result.out, command is watched) == []
 
 
 def test_reproduce_plans_for_a_hostile_folder_in_words(tmp_path: Path) -> None:
@@ -339,9 +339,9 @@ def test_hostile_midi_files_are_listed_in_words(tmp_path: Path) -> None:
         (folder / f"{n}{HOSTILE_NAME[:100]}.mid").write_bytes(midi([on(0, 60 + n), off(9, 60 + n)] * 20))
     (folder / f"bad{HOSTILE_NAME[:100]}.mid").write_bytes(b"MThd" + HOSTILE.encode("utf-8", "surrogatepass"))
     for command in (unroll, watched):
-        said = command("data", "midi", folder, "--out", tmp_path / command.__name__)
-        assert said.code == 0, said.err
-        assert harm(said.err + said.out, command is watched) == []
+        result = command("data", "midi", folder, "--out", tmp_path / command.__name__)
+        assert result.code == 0, result.err
+        assert harm(result.err + result.out, command is watched) == []
 
 
 def test_a_hostile_cache_is_listed_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

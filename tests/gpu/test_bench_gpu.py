@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from unroll.studies.benchmark import capture, peers
-from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
-from unroll.studies.benchmark.measure import Care, run_group
+from unroll.studies.benchmark import peers, replay
+from unroll.studies.benchmark.contestants import PEERS, ContestantBuilder, Entry
+from unroll.studies.benchmark.heats import Timing, run_group
 from unroll.studies.benchmark.shapes import Shape, random_corpus
 
 CUDA = torch.device("cuda")
@@ -35,7 +35,7 @@ def test_replays_go_on_training_where_the_warm_up_stopped(build, precision: str,
         for _ in range(STEPS):
             trainer.step()
             own.append(float(trainer.peer.last_loss))
-        assert int(trainer.peer.windows.number) == capture.WARM_UP + STEPS
+        assert int(trainer.peer.windows.number) == replay.WARM_UP + STEPS
         losses.append(own)
     assert losses[1] == pytest.approx(losses[0], rel=TOLERANCE[precision])
     assert len(set(losses[1])) == STEPS
@@ -46,7 +46,7 @@ def test_every_contestant_but_one_that_is_not_installed_ends_the_race(procedure:
     shape = small(procedure)
     group = [Entry(shape, "unroll", "float32"), Entry(shape, "unroll-fleet", "float32", 3)]
     group += [Entry(shape, name, way.precision) for name, way in PEERS.items() if name != "flashrnn"]
-    workshop = Workshop(random_corpus(tokens=20_000), CUDA)
-    rows = run_group(group, workshop.build, CUDA, Care(0.01, 2, 5), lambda row: None)
+    builder = ContestantBuilder(random_corpus(tokens=20_000), CUDA)
+    rows = run_group(group, builder.build, CUDA, Timing(0.01, 2, 5), lambda row: None)
     assert [row.problem for row in rows] == [None] * len(group)
     assert all(row.loss is not None and math.isfinite(row.loss) for row in rows)

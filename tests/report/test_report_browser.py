@@ -42,7 +42,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser, paper: Path) -> Iterator[Browser]:
-    """The page, freshly opened, at its figure of schemes; whatever a test does there, nothing may be complained of."""
+    """The page, freshly opened, at its figure of schemes; no test may make the console complain."""
     browser.troubles.clear()
     browser.fetched.clear()
     browser.view(1400, 1000)
@@ -87,8 +87,8 @@ def ticks(browser: Browser) -> list[str]:
 
 
 def choose(browser: Browser, setting: str, value: str) -> None:
-    place = f"document.querySelector('#figure-schemes [data-setting={setting}]')"
-    browser.ask(f"{place}.value = '{value}', {place}.dispatchEvent(new Event('change'))")
+    element = f"document.querySelector('#figure-schemes [data-setting={setting}]')"
+    browser.ask(f"{element}.value = '{value}', {element}.dispatchEvent(new Event('change'))")
 
 
 def test_every_section_is_there_and_every_panel_is_drawn(opened: Browser) -> None:

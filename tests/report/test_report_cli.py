@@ -1,4 +1,4 @@
-"""`unroll report`: any mixture of folders in, one page out; what cannot be reported on is told in words."""
+"""`unroll report`: any mixture of folders in, one page out; a folder that cannot be reported on is named in words."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_the_folder_of_the_records_itself_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_runs_is_enough(run: Path, sweep: Path, tmp_path: Path) -> None:
-    given = made(tmp_path / "page.html", sweep / "runs")
-    assert {curve["name"].split("/")[0] for curve in data_of(given)["curves"]} == {"runs"}
-    assert len(data_of(given)["curves"]) == 8
+    page_file = made(tmp_path / "page.html", sweep / "runs")
+    assert {curve["name"].split("/")[0] for curve in data_of(page_file)["curves"]} == {"runs"}
+    assert len(data_of(page_file)["curves"]) == 8
 
 
 def test_the_same_folders_give_the_same_bytes_whatever_their_order(run: Path, sweep: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_has_not_begun_has_a_row_and_no_curve(run: Path, tmp_path: Pa
     assert [curve["state"] for curve in data["curves"]] == ["new"]
 
 
-def test_runs_that_could_not_be_trained_are_told(sweep: Path, tmp_path: Path) -> None:
+def test_runs_that_could_not_be_trained_are_named(sweep: Path, tmp_path: Path) -> None:
     folder = tmp_path / "failed"
     (folder / "runs").mkdir(parents=True)
     (folder / "sweep.json").write_bytes((sweep / "sweep.json").read_bytes())
@@ -179,7 +179,7 @@ def _new_sweep(folder: Path) -> str:
         _new_sweep,
     ],
 )  # fmt: skip
-def test_what_cannot_be_reported_on_is_told_in_words_and_nothing_is_written(spoil: object, tmp_path: Path) -> None:
+def test_what_cannot_be_reported_on_is_named_in_words_and_nothing_is_written(spoil: object, tmp_path: Path) -> None:
     folder = tmp_path / "given"
     folder.mkdir()
     assert callable(spoil)
@@ -190,7 +190,7 @@ def test_what_cannot_be_reported_on_is_told_in_words_and_nothing_is_written(spoi
     assert not (tmp_path / "page.html").exists()
 
 
-def test_every_bad_folder_is_told_at_once(run: Path, tmp_path: Path) -> None:
+def test_every_bad_folder_is_named_at_once(run: Path, tmp_path: Path) -> None:
     result = unroll("report", tmp_path / "a", run, tmp_path / "b", "--out", tmp_path / "page.html")
     assert result.code == 2
     assert [line.split("/")[-1].split()[0] for line in result.err.splitlines()] == ["a", "b"]

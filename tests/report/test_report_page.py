@@ -41,19 +41,19 @@ def test_the_page_draws_every_curve_of_every_figure_once(whole: str) -> None:
     shown = []
     for name in (name for name in PAPER if name != "timing"):
         (figure,) = [each for each in data["figures"] if each["name"] == name]
-        places = [place for panel in figure["panels"] for series in panel["series"] for place in series["curves"]]
-        assert len(places) == len(set(places)) == len(FIGURES[name])
-        shown += [(figure["x"], place) for place in places]
+        numbers = [number for panel in figure["panels"] for series in panel["series"] for number in series["curves"]]
+        assert len(numbers) == len(set(numbers)) == len(FIGURES[name])
+        shown += [(figure["x"], number) for number in numbers]
     assert len(set(shown)) == len(drawn()) == 260
 
 
 def test_a_curve_keeps_its_points_and_its_provenance(tmp_path: Path) -> None:
-    own = curve(FIGURES["schemes"][0])
-    (shown,) = data_of(page(gather([write_all(tmp_path, [Record("schemes", 1.0, (0,), "0.2", (own,))])])))["curves"]
+    drawn = curve(FIGURES["schemes"][0])
+    (shown,) = data_of(page(gather([write_all(tmp_path, [Record("schemes", 1.0, (0,), "0.2", (drawn,))])])))["curves"]
     for name in ("title", "sha256", "scheme", "layers", "hidden", "k1", "k2", "seed", "identity", "kernel", "fleet"):
-        assert shown[name] == getattr(own, name)
+        assert shown[name] == getattr(drawn, name)
     for name in ("loss", "windowed", "progressive", "seconds"):
-        assert shown[name] == own.points[name]
+        assert shown[name] == drawn.points[name]
     assert shown["name"] == "schemes"
 
 
@@ -75,7 +75,7 @@ def test_the_page_names_no_address_and_loads_nothing(whole: str) -> None:
         assert (attributes.get("href") or "#").startswith("#")
 
 
-def test_the_browser_is_told_to_run_this_script_alone(whole: str) -> None:
+def test_the_browser_may_run_this_script_alone(whole: str) -> None:
     elements = parsed(whole)
     (policy,) = [
         attributes["content"]
@@ -91,13 +91,13 @@ def test_the_browser_is_told_to_run_this_script_alone(whole: str) -> None:
 
 @pytest.mark.parametrize("word", HOSTILE)
 def test_a_hostile_name_stays_text(tmp_path: Path, word: str) -> None:
-    place = FIGURES["schemes"][0]
-    own = replace(curve(place), title=word, reason=word, device=word, variant={word: word})
+    series = FIGURES["schemes"][0]
+    hostile = replace(curve(series), title=word, reason=word, device=word, variant={word: word})
     judged = [verdicts()[0] | {"words": word, "measured": word}]
-    gathered = Gathered({"schemes": Record("schemes", 1.0, (0,), word, (own,))}, ((word, own),), (word,))
+    gathered = Gathered({"schemes": Record("schemes", 1.0, (0,), word, (hostile,))}, ((word, hostile),), (word,))
     text = page(gathered, judged)
     elements = parsed(text)
-    plain = parsed(page(Gathered({"schemes": Record("schemes", 1.0, (0,), "0.2", (curve(place),))})))
+    plain = parsed(page(Gathered({"schemes": Record("schemes", 1.0, (0,), "0.2", (curve(series),))})))
     assert [tag for tag, _ in elements.found] == [tag for tag, _ in plain.found]
     assert elements.texts["script"][1] == plain.texts["script"][1]
     shown = json.loads(elements.texts["script"][0])
@@ -113,9 +113,9 @@ def test_embedded_data_is_ascii_without_markup_and_reads_back(word: str) -> None
 
 
 def test_seeds_of_one_line_stand_together_and_unequal_runs_do_not(tmp_path: Path) -> None:
-    place = FIGURES["schemes"][0]
-    seeds = tuple(curve(place, seed) for seed in (2, 0, 1))
-    again = replace(curve(place, 0), identity="another")
+    first = FIGURES["schemes"][0]
+    seeds = tuple(curve(first, seed) for seed in (2, 0, 1))
+    again = replace(curve(first, 0), identity="another")
     for curves, expected in ((seeds, [3]), ((*seeds, again), [1, 1, 1, 1])):
         folder = tmp_path / str(len(curves))
         data = data_of(page(gather([write_all(folder, [Record("schemes", 1.0, (0, 1, 2), "0.2", curves)])])))
@@ -135,13 +135,13 @@ def test_the_extras_stand_beside_the_papers_own_setting(tmp_path: Path) -> None:
 
 
 def test_what_is_unstable_is_marked_at_the_start_and_after_it(tmp_path: Path) -> None:
-    place = FIGURES["schemes"][0]
-    own = curve(place)
-    values = [90.0, 30.0, 60.0, *[20.0] * (len(own.points["batch"]) - 5), 15.0, 17.0]
-    own = replace(own, points=own.points | {"windowed": values})
-    (shown,) = data_of(page(gather([write_all(tmp_path, [Record("schemes", 1.0, (0,), "0.2", (own,))])])))["curves"]
+    series = FIGURES["schemes"][0]
+    drawn = curve(series)
+    values = [90.0, 30.0, 60.0, *[20.0] * (len(drawn.points["batch"]) - 5), 15.0, 17.0]
+    drawn = replace(drawn, points=drawn.points | {"windowed": values})
+    (shown,) = data_of(page(gather([write_all(tmp_path, [Record("schemes", 1.0, (0,), "0.2", (drawn,))])])))["curves"]
     assert shown["unstable"] == [3, 12800]
-    assert shown["unstable"] == own.unstable()
+    assert shown["unstable"] == drawn.unstable()
 
 
 def test_a_small_scale_and_reconstructions_are_said(tmp_path: Path) -> None:

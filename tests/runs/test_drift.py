@@ -32,14 +32,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def plain_loop(run: Run, start: int, tokens: int) -> list[float]:
     """−log p of the token after p others, p = 1 … tokens, from the reset state."""
-    ids, found = run.corpus.test_ids(0).tolist(), []
+    ids, nll = run.corpus.test_ids(0).tolist(), []
     with torch.inference_mode():
         state = run.model.first_state(1)
         for age in range(1, tokens + 1):
             state = run.model.advance(torch.tensor([[ids[start + age - 1]]]), state)
             logits = run.model.head(state[-1][0].unsqueeze(1))[0, 0, 0]
-            found.append(float(torch.logsumexp(logits, 0) - logits[ids[start + age]]))
-    return found
+            nll.append(float(torch.logsumexp(logits, 0) - logits[ids[start + age]]))
+    return nll
 
 
 def stretch_starts(length: int, tokens: int, starts: int, seed: int) -> list[int]:
@@ -58,14 +58,14 @@ def test_drift_equals_a_plain_loop(run: Run, room: int, monkeypatch: pytest.Monk
     assert (drift.starts, drift.tokens, drift.k2) == (4, 30, K2)
     assert [(b.first, b.last) for b in drift.bins] == edges(30, K2)
     for b in drift.bins:
-        own, other = (values[:, b.first - 1 : b.last].mean(1) for values in (rows, window))
+        nats, other = (values[:, b.first - 1 : b.last].mean(1) for values in (rows, window))
         assert b.predictions == 4 * (b.last - b.first + 1)
-        assert b.nats == pytest.approx(own.mean(), rel=1e-12)
-        assert b.error == pytest.approx(own.std(ddof=1) / 2, rel=1e-9)
-        assert b.above == pytest.approx((own - other).mean(), abs=1e-12)
-        assert b.above_error == pytest.approx((own - other).std(ddof=1) / 2, rel=1e-9, abs=1e-12)
+        assert b.nats == pytest.approx(nats.mean(), rel=1e-12)
+        assert b.error == pytest.approx(nats.std(ddof=1) / 2, rel=1e-9)
+        assert b.above == pytest.approx((nats - other).mean(), abs=1e-12)
+        assert b.above_error == pytest.approx((nats - other).std(ddof=1) / 2, rel=1e-9, abs=1e-12)
         whole = perplexity(run, "windowed")[0].perplexity
-        assert drift.perplexity(b) == pytest.approx(whole * math.exp((own - other).mean()), rel=1e-12)
+        assert drift.perplexity(b) == pytest.approx(whole * math.exp((nats - other).mean()), rel=1e-12)
 
 
 def test_the_line_beside_the_curve_is_windowed_perplexity_and_touches_it_at_k2(run: Run) -> None:
@@ -80,7 +80,7 @@ def test_the_line_beside_the_curve_is_windowed_perplexity_and_touches_it_at_k2(r
 
 
 def edges_of_one(run: Run) -> tuple:
-    """Every age a bin of its own."""
+    """Give every age a bin of its own."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("unroll.runs.drift.PER_OCTAVE", 40)
         return perplexity_since_reset(run, tokens=12, starts=50).bins
@@ -92,13 +92,13 @@ def test_every_cell_and_state_origin_is_read_from_its_reset_state(
     cell: str, peepholes: str, state: str, tmp_path: Path
 ) -> None:
     corpus = tiny_corpus(tokens=400)
-    own = train(tiny(cell=cell, peepholes=peepholes, state=state, k2=K2, batches=2), tmp_path / "run", corpus)
-    drift = perplexity_since_reset(own, tokens=8, starts=1000, corpus=corpus)
+    run_of_cell = train(tiny(cell=cell, peepholes=peepholes, state=state, k2=K2, batches=2), tmp_path / "run", corpus)
+    drift = perplexity_since_reset(run_of_cell, tokens=8, starts=1000, corpus=corpus)
     assert drift.bins[0].predictions == drift.starts == 40 - 8 - K2 + 1
     ids = torch.from_numpy(corpus.test_ids(0).astype(np.int64))
     with torch.inference_mode():
-        after = own.model.advance(ids[K2 - 1 : -8].unsqueeze(0), own.model.first_state(drift.starts))
-        logits = own.model.head(after[-1][0].unsqueeze(1))[0, 0]
+        after = run_of_cell.model.advance(ids[K2 - 1 : -8].unsqueeze(0), run_of_cell.model.first_state(drift.starts))
+        logits = run_of_cell.model.head(after[-1][0].unsqueeze(1))[0, 0]
     nll = torch.nn.functional.cross_entropy(logits, ids[K2:-7])
     assert drift.bins[0].nats == pytest.approx(float(nll), rel=1e-9)
 
@@ -147,8 +147,8 @@ def test_on_a_chain_that_remembers_two_letters_the_curve_falls_to_the_truth_and_
     (tmp_path / "text.txt").write_text(source.text(120_000))
     settings = {"k1": k2, "k2": k2, "hidden": 32, "dense": 32, "rows": 32, "learning_rate": 0.01, "batches": 500}
     experiment = tiny(**settings, precision="float32", test_tokens=300)
-    own = train(experiment, tmp_path / "run", Corpus.open(str(tmp_path / "text.txt")))
-    drift = perplexity_since_reset(own, tokens=20 * k2, starts=600)
+    trained = train(experiment, tmp_path / "run", Corpus.open(str(tmp_path / "text.txt")))
+    drift = perplexity_since_reset(trained, tokens=20 * k2, starts=600)
     one_letter, *older = drift.bins
     assert one_letter.last == 1
     assert drift.perplexity(one_letter) > 1.2 * source.perplexity, "one letter is not enough to know the next"
@@ -168,8 +168,8 @@ def test_a_carried_state_remembers_what_no_window_holds_and_does_not_grow_stale(
     (tmp_path / "text.txt").write_text(source.text(200_000))
     settings = {"k1": k2, "k2": k2, "hidden": 32, "dense": 32, "rows": 32, "learning_rate": 0.01, "batches": 3000}
     experiment = tiny(**settings, state="carried", sample="progressive", precision="float32", test_tokens=300)
-    own = train(experiment, tmp_path / "run", Corpus.open(str(tmp_path / "text.txt")))
-    drift = perplexity_since_reset(own, tokens=100 * k2, starts=600)
+    trained = train(experiment, tmp_path / "run", Corpus.open(str(tmp_path / "text.txt")))
+    drift = perplexity_since_reset(trained, tokens=100 * k2, starts=600)
     fresh = next(b for b in drift.bins if b.last == k2)
     old = [b for b in drift.bins if b.first > 4 * k2]
     assert all(b.above < fresh.above - 0.1 for b in old), "an old state knows more than a window"
@@ -207,11 +207,11 @@ def test_the_command_prints_a_table_a_run_and_draws_a_picture(two: list[Path], t
 
 def test_json_is_one_object_that_agrees_with_python(two: list[Path]) -> None:
     content = json.loads(unroll("drift", *two, "--starts", 20, "--tokens", 40, "--seed", 7, "--json").out)
-    for told, path in zip(content["runs"], two, strict=True):
+    for facts, path in zip(content["runs"], two, strict=True):
         drift = perplexity_since_reset(load(path), 40, 20, 7)
-        assert (told["run"], told["tokens"], told["starts"], told["k2"]) == (str(path), 40, 20, 10)
-        assert told["windowed"] == drift.windowed.perplexity
-        assert [b["nats"] for b in told["bins"]] == [b.nats for b in drift.bins]
+        assert (facts["run"], facts["tokens"], facts["starts"], facts["k2"]) == (str(path), 40, 20, 10)
+        assert facts["windowed"] == drift.windowed.perplexity
+        assert [b["nats"] for b in facts["bins"]] == [b.nats for b in drift.bins]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a sample has of the training data: by the library, by the command, and against a scan of the text."""
+"""What a sample shares with the training data: by the library, by the command, and against a scan of the text."""
 
 from __future__ import annotations
 
@@ -41,54 +41,54 @@ def piped(run: package.Run, content: bytes, *options: str) -> Result:
         return unroll("memorised", run.path, "-", *options)
 
 
-def test_every_place_has_the_longest_match_that_a_scan_of_the_train_set_finds(run: package.Run) -> None:
+def test_every_position_has_the_longest_match_that_a_scan_of_the_train_set_finds(run: package.Run) -> None:
     drawn = package.sample(run, length=200, seed=3)
-    (found,) = memorised(run, [drawn.text])
-    assert found.matches.lengths.tolist() == scanned(train_text(run), drawn.text)
-    assert found.longest is not None
-    assert found.longest.tokens == tuple(drawn.tokens[found.longest.at :][: found.matches.longest])
-    assert drawn.text[found.longest.at :].startswith(found.longest.text)
+    (answer,) = memorised(run, [drawn.text])
+    assert answer.matches.lengths.tolist() == scanned(train_text(run), drawn.text)
+    assert answer.longest is not None
+    assert answer.longest.tokens == tuple(drawn.tokens[answer.longest.at :][: answer.matches.longest])
+    assert drawn.text[answer.longest.at :].startswith(answer.longest.text)
 
 
 def test_an_answer_is_short_where_it_is_shown_in_python(run: package.Run) -> None:
     for length in (3, 200):
-        (found,) = memorised(run, [package.sample(run, length=length, seed=3).text])
-        assert f"Matches(tokens={length}, longest={found.matches.longest})" in repr(found)
-        assert len(repr(found)) < 300 + length
+        (answer,) = memorised(run, [package.sample(run, length=length, seed=3).text])
+        assert f"Matches(tokens={length}, longest={answer.matches.longest})" in repr(answer)
+        assert len(repr(answer)) < 300 + length
 
 
 def test_the_longest_stretch_stands_where_the_answer_says_and_nowhere_before(run: package.Run) -> None:
     corpus = run.corpus
     whole = corpus.vocabulary.decode(corpus.ids)
     for seed in range(5):
-        (found,) = memorised(run, [package.sample(run, length=100, seed=seed).text])
-        assert found.longest is not None
-        text, place = found.longest.text, found.longest.place
+        (answer,) = memorised(run, [package.sample(run, length=100, seed=seed).text])
+        assert answer.longest is not None
+        text, first = answer.longest.text, answer.longest.place
         # The split rotates the corpus, so a stretch may run over its end.
-        assert (whole + whole)[place:].startswith(text)
+        assert (whole + whole)[first:].startswith(text)
         split = corpus.split(run.experiment.split_seed)
         train = train_text(run)
-        places = [p for p in range(len(train)) if train.startswith(text, p)]
-        assert found.longest.times == len(places)
-        assert place == min((p + split.offset) % corpus.tokens for p in places)
+        positions = [p for p in range(len(train)) if train.startswith(text, p)]
+        assert answer.longest.times == len(positions)
+        assert first == min((p + split.offset) % corpus.tokens for p in positions)
 
 
 def test_a_copied_page_is_found_whole_between_what_was_not_copied(run: package.Run) -> None:
     text = train_text(run)
     page = text[700:1000]
-    (found,) = memorised(run, ["aaaaahhhhh" + page + "hhhhhaaaaa"])
-    assert found.longest is not None
-    assert page in found.longest.text
-    assert found.matches.longest >= 300 > found.test_longest
-    assert found.matches.covered(100) >= 300 / 320
+    (answer,) = memorised(run, ["aaaaahhhhh" + page + "hhhhhaaaaa"])
+    assert answer.longest is not None
+    assert page in answer.longest.text
+    assert answer.matches.longest >= 300 > answer.test_longest
+    assert answer.matches.covered(100) >= 300 / 320
 
 
 def test_samples_are_answered_one_by_one_as_texts_or_as_ids(run: package.Run) -> None:
     texts = ["abcabc", "hgfedcba", train_text(run)[:50]]
     ids = [run.vocabulary.encode(text) for text in texts]
-    answers = [found.facts() for found in memorised(run, texts)]
-    assert answers == [found.facts() for found in memorised(run, ids)]
-    assert answers == [found.facts() for text in texts for found in memorised(run, [text])]
+    answers = [answer.facts() for answer in memorised(run, texts)]
+    assert answers == [answer.facts() for answer in memorised(run, ids)]
+    assert answers == [answer.facts() for text in texts for answer in memorised(run, [text])]
     assert [answer["tokens"] for answer in answers] == [6, 8, 50]
 
 
@@ -96,13 +96,13 @@ def test_samples_are_answered_one_by_one_as_texts_or_as_ids(run: package.Run) ->
 def test_the_baseline_is_the_test_set_in_stretches_as_long_as_the_sample(run: package.Run, length: int) -> None:
     test = run.vocabulary.decode(run.corpus.test_ids(run.experiment.split_seed))
     assert len(test) == 300
-    (found,) = memorised(run, [("abcdefgh" * 1000)[:length]])
+    (answer,) = memorised(run, [("abcdefgh" * 1000)[:length]])
     size = min(length, 300)
-    assert [matches.tokens for matches in found.test] == [size] * (300 // size)
-    for number, matches in enumerate(found.test[:3]):
+    assert [matches.tokens for matches in answer.test] == [size] * (300 // size)
+    for number, matches in enumerate(answer.test[:3]):
         stretch = test[number * size : (number + 1) * size]
         assert matches.lengths.tolist() == scanned(train_text(run), stretch)
-    assert found.test_longest == sorted(m.longest for m in found.test)[len(found.test) // 2]
+    assert answer.test_longest == sorted(m.longest for m in answer.test)[len(answer.test) // 2]
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=40), st.integers(1, 9))
@@ -113,10 +113,10 @@ def test_covered_is_the_share_of_tokens_inside_a_match_that_is_long_enough(wante
 
 
 def test_ids_that_the_training_data_does_not_have_match_nothing(run: package.Run) -> None:
-    (found,) = memorised(run, [np.array([99, 98, 99])])
-    assert found.longest is None
-    assert found.matches.lengths.tolist() == [0, 0, 0]
-    assert found.facts()["stretch"] is None
+    (answer,) = memorised(run, [np.array([99, 98, 99])])
+    assert answer.longest is None
+    assert answer.matches.lengths.tolist() == [0, 0, 0]
+    assert answer.facts()["stretch"] is None
 
 
 def test_a_sample_without_tokens_is_refused_by_its_number(run: package.Run) -> None:
@@ -129,22 +129,22 @@ def test_the_order_is_kept_and_a_damaged_one_is_made_again(
 ) -> None:
     monkeypatch.setenv("UNROLL_CACHE", str(tmp_path))
     monkeypatch.setattr(memorisation, "CACHED_FROM", 1)
-    said: list[str] = []
+    messages: list[str] = []
 
     def answer() -> dict[str, object]:
-        return memorised(run, ["abcabcabc"], said.append)[0].facts()
+        return memorised(run, ["abcabcabc"], messages.append)[0].facts()
 
     fresh = answer()
     (kept,) = (tmp_path / "suffixes").iterdir()
     assert kept.stat().st_size == 32 + 4 * 2700
     assert answer() == fresh
-    assert [message[:27] for message in said] == ["Sorting the 2,700 tokens of"]
+    assert [message[:27] for message in messages] == ["Sorting the 2,700 tokens of"]
     whole = kept.read_bytes()
     for damaged in (whole[:-4], whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:], b""):
         kept.write_bytes(damaged)
-        said.clear()
+        messages.clear()
         assert answer() == fresh
-        assert len(said) == 1
+        assert len(messages) == 1
         assert kept.read_bytes() == whole
 
 
@@ -202,10 +202,10 @@ def test_where_the_cache_cannot_be_written_the_answer_is_the_same_and_that_is_sa
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("UNROLL_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(memorisation, "CACHED_FROM", 1)
-    said: list[str] = []
-    assert memorised(run, ["abc"], said.append)[0].facts() == expected
-    assert "Sorting the 2,700 tokens" in said[0]
-    assert "sorted anew each time. The environment variable UNROLL_CACHE names another folder" in said[1]
+    messages: list[str] = []
+    assert memorised(run, ["abc"], messages.append)[0].facts() == expected
+    assert "Sorting the 2,700 tokens" in messages[0]
+    assert "sorted anew each time. The environment variable UNROLL_CACHE names another folder" in messages[1]
 
 
 def test_the_command_answers_for_a_file_as_the_library_does(run: package.Run, tmp_path: Path) -> None:
@@ -224,15 +224,15 @@ def test_the_command_takes_what_sample_writes_into_a_pipe(run: package.Run) -> N
     assert json.loads(result.out) == memorised(run, [drawn[:-1]])[0].facts()
 
 
-def test_the_command_tells_a_person_the_stretch_its_places_and_the_baseline(run: package.Run) -> None:
+def test_the_command_shows_the_stretch_its_positions_and_the_baseline(run: package.Run) -> None:
     copied = train_text(run)[100:180]
-    (found,) = memorised(run, [copied])
-    assert found.longest is not None
+    (answer,) = memorised(run, [copied])
+    assert answer.longest is not None
     lines = piped(run, copied.encode()).out.splitlines()
     assert lines[0] == "longest stretch of the 80 tokens that stands in the training data: 80"
-    assert lines[1] == f"from token 0 on; in the corpus once, from token {found.longest.place:,} on:"
+    assert lines[1] == f"from token 0 on; in the corpus once, from token {answer.longest.place:,} on:"
     assert lines[2] == f"  | {copied}"
-    assert lines[3].startswith(f"test text of the same length: {found.test_longest} (the middle of 3: ")
+    assert lines[3].startswith(f"test text of the same length: {answer.test_longest} (the middle of 3: ")
     assert lines[-2].split() == ["this", "text", "100.0%", "100.0%", "0.0%"]
     long = piped(run, copied.encode() * 10).out
     assert "test text of 300 tokens, all there is: " in long
@@ -282,8 +282,8 @@ def test_tokens_of_other_kinds_are_looked_up_as_the_run_reads_them(kind: str, tm
     (tmp_path / "corpus.txt").write_text("\n".join(lines) + "\n")
     run = package.load(tiny_run(tmp_path, "--kind", kind), "cpu")
     stretch = run.corpus.train_ids(run.experiment.split_seed)[500:530]
-    (found,) = memorised(run, [stretch])
-    assert found.matches.lengths[0] == 30
+    (memory,) = memorised(run, [stretch])
+    assert memory.matches.lengths[0] == 30
     answer = json.loads(piped(run, run.vocabulary.render(stretch), "--json").out)
     assert answer["longest"] >= 29
 

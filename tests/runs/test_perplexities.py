@@ -24,7 +24,7 @@ BOTH = ("windowed", "progressive")
 
 def brute_force(model: Model, ids: list[int], procedure: str) -> list[float]:
     """−log p of every token after the first k2, each from a forward pass of its own over what it is predicted from."""
-    found = []
+    nll = []
     with torch.inference_mode():
         for n in range(K2, len(ids)):
             state = model.first_state(1)
@@ -32,8 +32,8 @@ def brute_force(model: Model, ids: list[int], procedure: str) -> list[float]:
                 state = model.advance(torch.tensor([[token]]), state)
             logits = model.head(state[-1][0].unsqueeze(1))[0, 0, 0].numpy()
             top = logits.max()
-            found.append(top + math.log(np.exp(logits - top).sum()) - logits[ids[n]])
-    return found
+            nll.append(top + math.log(np.exp(logits - top).sum()) - logits[ids[n]])
+    return nll
 
 
 @every_cell
@@ -56,7 +56,7 @@ def test_perplexity_equals_a_brute_force_loop(cell: str, peepholes: str, procedu
 def test_runs_scored_together_score_as_alone(
     procedure: str, rows: int | None, layers: int, cell: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each with its own text, its length and its vocabulary."""
+    """Each run has its own text, length and vocabulary."""
     vocabularies, lengths = [7, 16, 11], [90, 17, K2 + 1]
     runs = [tiny(cell=cell, peepholes=peepholes, layers=layers, k2=K2, seed=m) for m in range(3)]
     texts = [random_ids(n, symbols=V, seed=n) for n, V in zip(lengths, vocabularies, strict=True)]
@@ -69,8 +69,8 @@ def test_runs_scored_together_score_as_alone(
         )
     expected = []
     for m, V in enumerate(vocabularies):
-        own = tuple(tuple(s[m : m + 1] for s in state) for state in first) if first else None
-        expected += token_nll(random_model(runs[m : m + 1], [V], "stacked"), texts[m : m + 1], K2, procedure, own)
+        start = tuple(tuple(s[m : m + 1] for s in state) for state in first) if first else None
+        expected += token_nll(random_model(runs[m : m + 1], [V], "stacked"), texts[m : m + 1], K2, procedure, start)
     for room in (engine.CHUNK_BYTES, 1):  # and in the smallest of chunks
         monkeypatch.setattr(engine, "CHUNK_BYTES", room)
         together = token_nll(model, texts, K2, procedure, first)
@@ -184,8 +184,8 @@ def test_start_carried_gives_one_perplexity_a_row(run: Run) -> None:
 
 
 def test_another_corpus_is_taken_whole_and_the_runs_own_is_split(run: Run, corpus: Corpus) -> None:
-    (own,) = perplexity(run, corpus=corpus.source)
-    assert own == perplexity(run)[0]
+    (scored,) = perplexity(run, corpus=corpus.source)
+    assert scored == perplexity(run)[0]
     (other,) = perplexity(run, corpus=Corpus.from_text("abcdefg" * 10))
     assert other.tokens == 70 - K2
     (bounded,) = perplexity(run, test_tokens=20)

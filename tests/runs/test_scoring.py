@@ -17,7 +17,7 @@ from unroll.base.errors import ConfigurationError, RunError, SymbolError
 from unroll.corpus.tokens import Vocabulary
 from unroll.engines.cpu import engine
 from unroll.model import conditioning
-from unroll.runs.scoring import legible, predicted_bytes, stretches
+from unroll.runs.scoring import legible, predicted_bytes, scored_chunks
 
 K2 = 5
 both = pytest.mark.parametrize("procedure", ["windowed", "progressive"])
@@ -44,14 +44,14 @@ def text_of_test_set(run: Run) -> str:
 
 def read_token_by_token(run: Run, ids: list[int], procedure: str) -> list[float]:
     """log p of every token but the first, read as sampling reads: begin, then one token after the other."""
-    sampler, found = conditioning.load(procedure), []
+    procedure_module, logprobs = conditioning.load(procedure), []
     with torch.inference_mode():
-        memory = sampler.begin(run.model, K2, 1)
+        memory = procedure_module.begin(run.model, K2, 1)
         for token, following in pairwise(ids):
-            h_BH, memory = sampler.read(run.model, memory, torch.tensor([token]))
+            h_BH, memory = procedure_module.read(run.model, memory, torch.tensor([token]))
             logits = run.model.head(h_BH.view(1, 1, 1, -1))[0, 0, 0].double()
-            found.append(float(torch.log_softmax(logits, 0)[following]))
-    return found
+            logprobs.append(float(torch.log_softmax(logits, 0)[following]))
+    return logprobs
 
 
 @both
@@ -156,8 +156,8 @@ def test_bits_per_byte_compare_kinds_of_token(tmp_path: Path) -> None:
     text = "ää öö åå " * 60
     totals = {}
     for kind in ("chars", "bytes"):
-        own = train(tiny(kind=kind, batches=3), tmp_path / kind, Corpus.from_text(text, kind=kind))
-        totals[kind] = surprisals(own, text).total
+        run_of_kind = train(tiny(kind=kind, batches=3), tmp_path / kind, Corpus.from_text(text, kind=kind))
+        totals[kind] = surprisals(run_of_kind, text).total
     assert totals["chars"].tokens == len(text) - 1
     assert totals["bytes"].tokens == len(text.encode()) - 1
     assert abs(totals["chars"].bytes - totals["bytes"].bytes) <= 1, "but for the first token, which is not predicted"
@@ -170,9 +170,9 @@ def test_a_long_text_passes_in_stretches_that_do_not_change_it(
     run: Run, procedure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = random_ids(1500).numpy()
-    whole = np.concatenate([s.nats_n for s in stretches(run, ids, procedure)])
+    whole = np.concatenate([s.nats_n for s in scored_chunks(run, ids, procedure)])
     monkeypatch.setattr(engine, "CHUNK_BYTES", 40 * 16 * 8)
-    small = list(stretches(run, ids, procedure, 2))
+    small = list(scored_chunks(run, ids, procedure, 2))
     assert max(len(s.nats_n) for s in small) <= 64
     assert [s.start for s in small] == np.cumsum([1, *(len(s.nats_n) for s in small)])[:-1].tolist()
     assert np.concatenate([s.nats_n for s in small]) == pytest.approx(whole, abs=1e-6)
@@ -180,10 +180,10 @@ def test_a_long_text_passes_in_stretches_that_do_not_change_it(
 
 @both
 def test_scoring_waits_for_its_reader(run: Run, procedure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a text of any length needs the room of one stretch."""
+    """A text of any length needs the memory of one chunk."""
     calls, read = [], run.model.read
-    monkeypatch.setattr(run.model, "read", lambda *given: calls.append(1) or read(*given))
-    scoring = stretches(run, random_ids(30_000).numpy(), procedure)
+    monkeypatch.setattr(run.model, "read", lambda *arguments: calls.append(1) or read(*arguments))
+    scoring = scored_chunks(run, random_ids(30_000).numpy(), procedure)
     next(scoring)
     next(scoring)
     assert len(calls) == 2

@@ -40,7 +40,7 @@ any_text = st.one_of(
 
 
 def scanned(text: Ids, sample: Ids) -> list[int]:
-    """The longest match at each place of the sample, by trying every place of the text."""
+    """The longest match at each position of the sample, by trying every position of the text."""
 
     def shared(i: int, p: int) -> int:
         length = 0
@@ -54,7 +54,7 @@ def scanned(text: Ids, sample: Ids) -> list[int]:
 @given(any_text)
 def test_every_text_is_sorted_completely(text: Ids) -> None:
     tokens = text.tolist()
-    assert suffix_array(text).tolist() == sorted(range(len(tokens)), key=lambda place: tokens[place:])
+    assert suffix_array(text).tolist() == sorted(range(len(tokens)), key=lambda position: tokens[position:])
 
 
 @given(any_text)
@@ -65,7 +65,7 @@ def test_small_pieces_sort_as_one_does(text: Ids) -> None:
 
 
 @given(any_text, any_text)
-def test_the_longest_match_at_every_place_is_that_of_a_scan(text: Ids, sample: Ids) -> None:
+def test_the_longest_match_at_every_position_is_that_of_a_scan(text: Ids, sample: Ids) -> None:
     assert longest_matches(text, suffix_array(text), sample).tolist() == scanned(text, sample)
 
 
@@ -73,16 +73,16 @@ def test_the_longest_match_at_every_place_is_that_of_a_scan(text: Ids, sample: I
 def test_a_piece_of_the_text_matches_to_its_end(text: Ids, data: st.DataObject) -> None:
     a = data.draw(st.integers(0, len(text)))
     b = data.draw(st.integers(a, len(text)))
-    found = longest_matches(text, suffix_array(text), text[a:b])
-    assert found.tolist() == list(range(b - a, 0, -1))
+    lengths = longest_matches(text, suffix_array(text), text[a:b])
+    assert lengths.tolist() == list(range(b - a, 0, -1))
 
 
 @given(any_text, any_text)
 def test_a_sample_longer_than_the_text_finds_the_text_in_itself(text: Ids, around: Ids) -> None:
     sample = np.concatenate((around, text, around))
-    found = longest_matches(text, suffix_array(text), sample).tolist()
-    assert found == scanned(text, sample)
-    assert max(found, default=0) == len(text)
+    lengths = longest_matches(text, suffix_array(text), sample).tolist()
+    assert lengths == scanned(text, sample)
+    assert max(lengths, default=0) == len(text)
 
 
 @given(any_text)
@@ -92,13 +92,13 @@ def test_texts_with_no_symbol_in_common_match_nowhere(text: Ids) -> None:
 
 
 @given(any_text, st.data())
-def test_occurrences_are_all_places_and_no_others(text: Ids, data: st.DataObject) -> None:
+def test_occurrences_are_all_positions_and_no_others(text: Ids, data: st.DataObject) -> None:
     a = data.draw(st.integers(0, len(text)))
     stretch = text[a : a + data.draw(st.integers(1, 6))]
     if not len(stretch):
         return
-    places = [p for p in range(len(text)) if text[p : p + len(stretch)].tolist() == stretch.tolist()]
-    assert sorted(occurrences(text, suffix_array(text), stretch).tolist()) == places
+    positions = [p for p in range(len(text)) if text[p : p + len(stretch)].tolist() == stretch.tolist()]
+    assert sorted(occurrences(text, suffix_array(text), stretch).tolist()) == positions
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64])
@@ -112,13 +112,13 @@ def test_long_matches_are_compared_in_growing_stretches_and_stay_exact() -> None
     text = generator.integers(0, 4, 60_000).astype(np.uint8)
     sample = np.concatenate((text[100:30_100], generator.integers(0, 4, 50), text[40_000:59_999])).astype(np.uint8)
     with patch.object(suffixes, "AT_ONCE", 1 << 10):
-        found = longest_matches(text, suffix_array(text), sample)
-    assert found[0] >= 30_000
-    assert found[30_050:].max() >= 19_999
+        lengths = longest_matches(text, suffix_array(text), sample)
+    assert lengths[0] >= 30_000
+    assert lengths[30_050:].max() >= 19_999
     for i in generator.integers(0, len(sample), 200):
-        stretch, longer = sample[i : i + found[i]].tobytes(), sample[i : i + found[i] + 1].tobytes()
+        stretch, longer = sample[i : i + lengths[i]].tobytes(), sample[i : i + lengths[i] + 1].tobytes()
         assert stretch in text.tobytes()
-        assert i + found[i] == len(sample) or longer not in text.tobytes()
+        assert i + lengths[i] == len(sample) or longer not in text.tobytes()
 
 
 def test_a_text_too_long_for_32_bits_is_refused_in_words() -> None:

@@ -56,29 +56,29 @@ def after(model: Model, m: int, read: torch.Tensor, token: int) -> float:
     return float(-torch.log_softmax(logits, -1)[token].detach())
 
 
-def test_the_nll_at_a_position_is_that_of_every_token_after_so_many_others(fleet: Model) -> None:
+def test_the_nll_at_a_position_is_that_of_every_token_after_that_many_others(fleet: Model) -> None:
     ids, reach = texts(30), 9
-    found = measures.position_nll(fleet, ids, reach)
+    nll_MP = measures.position_nll(fleet, ids, reach)
     for m, p in ((0, 1), (0, 5), (1, 4), (1, 9)):
         text = ids[m]
         plain = [after(fleet, m, text[n - p : n], int(text[n])) for n in range(reach, 30)]
-        assert found[m, p - 1] == pytest.approx(np.mean(plain), abs=1e-12)
+        assert nll_MP[m, p - 1] == pytest.approx(np.mean(plain), abs=1e-12)
 
 
 def test_the_nll_at_position_k2_is_windowed_perplexity(fleet: Model) -> None:
     ids, k2, reach = texts(), 5, 12
-    found = measures.position_nll(fleet, ids, reach)
+    nll_MP = measures.position_nll(fleet, ids, reach)
     windowed = token_nll(fleet, list(ids), k2, "windowed")
     for m in range(2):
-        assert found[m, k2 - 1] == pytest.approx(float(windowed[m][reach - k2 :].mean()), abs=1e-12)
+        assert nll_MP[m, k2 - 1] == pytest.approx(float(windowed[m][reach - k2 :].mean()), abs=1e-12)
 
 
 def test_no_measure_depends_on_how_the_work_is_cut(fleet: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids, places, wrong = texts(100), torch.tensor([5, 20, 70]), torch.tensor([[1, 2, 3], [0, 4, 1]])
+    ids, positions, wrong = texts(100), torch.tensor([5, 20, 70]), torch.tensor([[1, 2, 3], [0, 4, 1]])
 
     def measured() -> list[torch.Tensor]:
         copied = measures.answer_nll(fleet, ids[1], torch.tensor([8, 31, 47]), 5, 20)
-        excess = measures.excess(fleet, ids, places, wrong, 5, 12)
+        excess = measures.excess(fleet, ids, positions, wrong, 5, 12)
         return [measures.position_nll(fleet, ids, 12), *copied.values(), *excess.values()]
 
     whole = measured()
@@ -89,26 +89,26 @@ def test_no_measure_depends_on_how_the_work_is_cut(fleet: Model, monkeypatch: py
 
 
 def test_a_token_replaced_by_itself_costs_exactly_nothing(fleet: Model) -> None:
-    ids, places = texts(), torch.tensor([5, 17, 40])
-    found = measures.excess(fleet, ids, places, ids[:, places], 5, 15)
-    assert {name: tuple(excess.shape) for name, excess in found.items()} == {
+    ids, positions = texts(), torch.tensor([5, 17, 40])
+    costs = measures.excess(fleet, ids, positions, ids[:, positions], 5, 15)
+    assert {name: tuple(excess.shape) for name, excess in costs.items()} == {
         "progressive": (2, 3, 15),
         "windowed": (2, 3, 5),
     }
-    assert all(not excess.any() for excess in found.values())
+    assert all(not excess.any() for excess in costs.values())
 
 
 def test_the_excess_is_what_the_disturbed_text_scores_above_the_text(fleet: Model) -> None:
-    ids, k2, reach, place = texts(), 5, 15, 23
-    wrong = (ids[:, place] + 1) % 5
+    ids, k2, reach, position = texts(), 5, 15, 23
+    wrong = (ids[:, position] + 1) % 5
     disturbed = ids.clone()
-    disturbed[:, place] = wrong
-    found = measures.excess(fleet, ids, torch.tensor([9, place]), torch.stack((ids[:, 9], wrong), 1), k2, reach)
-    for procedure, excess in found.items():
+    disturbed[:, position] = wrong
+    costs = measures.excess(fleet, ids, torch.tensor([9, position]), torch.stack((ids[:, 9], wrong), 1), k2, reach)
+    for procedure, excess in costs.items():
         clean, other = (token_nll(fleet, list(text), k2, procedure) for text in (ids, disturbed))
         for m in range(2):
             # Distance 1 is the token after the wrong one; a text's first k2 tokens are not scored.
-            beyond = (other[m] - clean[m])[place + 1 - k2 :, 0]
+            beyond = (other[m] - clean[m])[position + 1 - k2 :, 0]
             length = excess.shape[-1]
             assert torch.allclose(excess[m, 1], beyond[:length], atol=1e-12)
             assert excess[m, 1].any()
@@ -130,9 +130,9 @@ def test_wrong_tokens_are_as_frequent_as_they_are_in_the_text() -> None:
 
 
 def test_places_leave_room_for_a_window_before_them_and_for_all_distances_after() -> None:
-    found = measures.places(1000, 50, k2=20, reach=60)
-    assert len(found) == 50
-    assert (found[0], found[-1]) == (20, 1000 - 60 - 1)
+    positions = measures.replaced_positions(1000, 50, k2=20, reach=60)
+    assert len(positions) == 50
+    assert (positions[0], positions[-1]) == (20, 1000 - 60 - 1)
 
 
 def test_who_copies_scores_1_and_who_knows_only_that_a_symbol_comes_scores_0() -> None:
@@ -152,22 +152,22 @@ def test_who_copies_scores_1_and_who_knows_only_that_a_symbol_comes_scores_0() -
 def test_answers_are_scored_as_perplexity_scores_them(fleet: Model) -> None:
     ids, k2, row = random_ids(60, symbols=5, seed=4), 5, 20
     positions = torch.tensor([7, 19, 46])
-    found = measures.answer_nll(fleet, ids, positions, k2, row)
+    nll = measures.answer_nll(fleet, ids, positions, k2, row)
     windowed = token_nll(fleet, [ids, ids], k2, "windowed")
     for m in range(2):
         for a, at in enumerate(positions.tolist()):
             begin = at // row * row
             (progressive, *_) = token_nll(fleet, [ids[begin : begin + row]] * 2, k2, "progressive")[m : m + 1]
-            assert found["windowed"][m, a] == pytest.approx(float(windowed[m][at - k2, 0]), abs=1e-12)
-            assert found["progressive"][m, a] == pytest.approx(float(progressive[at % row - k2, 0]), abs=1e-12)
+            assert nll["windowed"][m, a] == pytest.approx(float(windowed[m][at - k2, 0]), abs=1e-12)
+            assert nll["progressive"][m, a] == pytest.approx(float(progressive[at % row - k2, 0]), abs=1e-12)
 
 
 def test_models_are_asked_about_other_texts_than_they_were_trained_on() -> None:
     trained, asked = copy_text(6, 3000), copy_source(6).text(3000, seed=0)
     assert len(trained) == 3000
     assert set(trained) == set(asked)
-    places = range(0, 2900, 20)
-    assert not any(asked[at : at + 40] in trained for at in places)
+    starts = range(0, 2900, 20)
+    assert not any(asked[at : at + 40] in trained for at in starts)
 
 
 def test_a_zero_start_is_multi_loss_whose_first_state_stays_0() -> None:
@@ -214,21 +214,21 @@ def never(*_: Any, **__: Any) -> Any:
 
 
 def test_every_training_is_recorded_with_what_was_measured(made: Path) -> None:
-    found = records.read(made / "out")
-    assert {(run["training"], run["seed"]) for run in found.text} == {
+    stored = records.read(made / "out")
+    assert {(run["training"], run["seed"]) for run in stored.text} == {
         (name, seed) for name in ("multi-loss", "single-loss", "conditional", "zero start") for seed in (0, 1)
     }
-    assert {(run["training"], run["seed"]) for run in found.copy} == {
+    assert {(run["training"], run["seed"]) for run in stored.copy} == {
         (name, seed) for name in ("multi-loss", "single-loss", "conditional") for seed in (0, 1)
     }
-    for run in found.text:
+    for run in stored.text:
         assert len(run["positions"]) == len(run["excess"]["progressive"]) == 18
         assert len(run["excess"]["windowed"]) == 6
         assert [point[0] for point in run["curve"]] == [1, 2, 3, 4, 5, 6]
-    for run in found.copy:
+    for run in stored.copy:
         assert [line["batch"] for line in run["learning"]] == [6]
         assert all(len(records.share_by_quarter(run, p)) == 6 for p in ("windowed", "progressive"))
-    assert {name: pace["runs"] for name, pace in found.pace.items()} == {"multi-loss": 2, "single-loss": 2}
+    assert {name: pace["runs"] for name, pace in stored.pace.items()} == {"multi-loss": 2, "single-loss": 2}
 
 
 def test_what_is_recorded_is_not_done_again(made: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +252,8 @@ def test_killed_in_the_middle_it_goes_on_and_ends_the_same(
 ) -> None:
     plain = training.train_fleet
 
-    def killed_later(*own: Any, **options: Any) -> Iterator[Any]:
-        for count, event in enumerate(plain(*own, **options, save_every=2)):
+    def killed_later(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for count, event in enumerate(plain(*arguments, **options, save_every=2)):
             if count == 9:
                 raise KeyboardInterrupt
             yield event
@@ -274,9 +274,9 @@ def test_a_record_of_other_settings_is_not_written_over(made: Path, data: Path) 
 def test_the_same_records_draw_the_same_page_and_picture(made: Path, tmp_path: Path) -> None:
     prose = (ROOT / "docs" / "schemes.md").read_text("utf-8")
     (tmp_path / "schemes.md").write_text(prose, "utf-8")
-    said = page.judge(made / "out", tmp_path)
+    blocks = page.judge(made / "out", tmp_path)
     first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert page.judge(made / "out", tmp_path) == said
+    assert page.judge(made / "out", tmp_path) == blocks
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
     assert set(first) == {"schemes.md", picture.NAME}
     text = first["schemes.md"].decode()
@@ -290,21 +290,21 @@ def test_a_part_of_the_records_is_drawn_and_the_rest_said_to_be_absent(made: Pat
     (tmp_path / "one").mkdir()
     for path in (made / "out").glob("copy-*-last-*"):
         (tmp_path / "one" / path.name).write_bytes(path.read_bytes())
-    found = page.blocks(records.read(tmp_path / "one"))
-    assert found["traits-position"] == found["traits-recovery"] == page.ABSENT
-    assert "| 6 | 2 |" in found["traits-copy"]
-    assert "| 6 | 1 |" not in found["traits-copy"]
+    blocks = page.blocks(records.read(tmp_path / "one"))
+    assert blocks["traits-position"] == blocks["traits-recovery"] == page.ABSENT
+    assert "| 6 | 2 |" in blocks["traits-copy"]
+    assert "| 6 | 1 |" not in blocks["traits-copy"]
     picture.save(records.read(tmp_path / "one"), tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").stat().st_size > 1000
 
 
 def test_the_page_in_the_documentation_is_what_the_records_say() -> None:
     text = (ROOT / "docs" / "schemes.md").read_text("utf-8")
-    found = records.read(ROOT / "results" / "schemes")
-    contents = page.blocks(found)
+    stored = records.read(ROOT / "results" / "schemes")
+    contents = page.blocks(stored)
     assert all(f"<!-- unroll: {name} -->" in text for name in contents)
     assert pages.fill(text, contents) == text
-    assert (ROOT / "docs" / picture.NAME).exists() == bool(found.text or found.copy)
+    assert (ROOT / "docs" / picture.NAME).exists() == bool(stored.text or stored.copy)
 
 
 def test_between_two_evaluations_the_nll_lies_on_a_line_over_the_logarithm_of_the_batch() -> None:

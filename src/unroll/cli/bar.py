@@ -1,4 +1,4 @@
-"""How far a download is."""
+"""A download's progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bar:
         self.progress: Progress | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Show how far it is."""
+        """Show how far the download is."""
         if not sys.stderr.isatty():
             return
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

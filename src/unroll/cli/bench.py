@@ -14,8 +14,8 @@ from unroll.cli.screen import console, on_a_terminal, say, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unroll.studies.benchmark.contestants import Workshop
-    from unroll.studies.benchmark.measure import Care
+    from unroll.studies.benchmark.contestants import ContestantBuilder
+    from unroll.studies.benchmark.heats import Timing
     from unroll.studies.benchmark.plan import Choice
     from unroll.studies.benchmark.record import Record
 
@@ -27,7 +27,7 @@ def bench(
         str, typer.Option(help="Layers x hidden, with commas [1x128,1x512,2x128,2x512].", show_default=False)
     ] = "",
     procedures: Annotated[
-        str, typer.Option(help="Of training [multi-loss,single-loss,conditional].", show_default=False)
+        str, typer.Option(help="Training procedures [multi-loss,single-loss,conditional].", show_default=False)
     ] = "",
     contestants: Annotated[
         str,
@@ -45,7 +45,9 @@ def bench(
     ] = "",
     precision: Annotated[
         str,
-        typer.Option(help="Of Unroll's rows [CUDA: bfloat16,tf32,float32; CPU: float32].", show_default=False),
+        typer.Option(
+            help="Precisions of Unroll's rows [CUDA: bfloat16,tf32,float32; CPU: float32].", show_default=False
+        ),
     ] = "",
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Instead: time against M, γ, k2 and r, one varied at a time.")
@@ -55,15 +57,15 @@ def bench(
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter and fewer blocks: rough numbers.")] = False,
     seconds: Annotated[
-        float | None, typer.Option(min=0.001, max=600, help="Of one block [0.12, CPU 0.3].", show_default=False)
+        float | None, typer.Option(min=0.001, max=600, help="Length of one block [0.12, CPU 0.3].", show_default=False)
     ] = None,
     blocks: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Timed for each row [5, CPU 3].", show_default=False)
+        int | None, typer.Option(min=1, max=1000, help="Blocks timed for each row [5, CPU 3].", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    kernel: Annotated[str, typer.Option(help="Of Unroll's rows.")] = "auto",
+    kernel: Annotated[str, typer.Option(help="Kernel of Unroll's rows.")] = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of the CPU, for everybody [torch's own choice].", show_default=False)
+        int | None, typer.Option(min=1, help="CPU threads, for all contestants [torch's choice].", show_default=False)
     ] = None,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the record: every repetition.", show_default=False)
@@ -78,12 +80,12 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Time whole training steps of Unroll and of what one would write without it, side by side in one process.
+    """Time whole training steps of Unroll and of what users would write without it, side by side in one process.
 
     Four architectures (r layers of γ LSTM units) under three training procedures, 64 rows, k2 = 100, k1 = 40, dense
     1024, 85 symbols; forward, backward and Adam. A fleet's time is that of a step divided by its runs: ms a run-batch.
-    Peers are torch.nn.LSTM as most write it, the same as a CUDA graph in TF32, the fastest way found to use cuDNN, and
-    flashrnn where it is installed. The floor is what the matrix products alone would take on this machine.
+    Peers are torch.nn.LSTM as most write it, the same as a CUDA graph in TF32, the fastest use of cuDNN that we know,
+    and flashrnn where it is installed. The floor is what the matrix products alone would take on this machine.
 
     \b
     unroll bench --quick                                     rough, first
@@ -100,8 +102,8 @@ def bench(
 
     from unroll.base import plugins
     from unroll.engines import devices
-    from unroll.studies.benchmark import measure, plan
-    from unroll.studies.benchmark.contestants import Workshop
+    from unroll.studies.benchmark import heats, plan
+    from unroll.studies.benchmark.contestants import ContestantBuilder
     from unroll.studies.benchmark.shapes import random_corpus
 
     choice = plan.Choice(
@@ -113,44 +115,45 @@ def bench(
     if threads:
         devices.require_threads(threads)
         torch.set_num_threads(threads)
-    where = devices.find(_resolved(device))
-    choice, notes = _allowed(choice, where.type)
+    chosen_device = devices.find(_resolved(device))
+    choice, notes = _allowed(choice, chosen_device.type)
     for note in notes:
         warn(note)
-    care = (measure.QUICK if quick else measure.CARE)[where.type]
-    care = replace(care, seconds=seconds or care.seconds, blocks=blocks or care.blocks)
-    workshop = Workshop(random_corpus(), where, kernel)
+    timing = (heats.QUICK_TIMING if quick else heats.TIMING)[chosen_device.type]
+    timing = replace(timing, seconds=seconds or timing.seconds, blocks=blocks or timing.blocks)
+    builder = ContestantBuilder(random_corpus(), chosen_device, kernel)
     if profile:
-        _profile(choice, workshop, json)
+        _profile(choice, builder, json)
     else:
-        _measure(choice, workshop, care, notes, scaling, json, picture)
+        _measure(choice, builder, timing, notes, scaling, json, picture)
 
 
 def _measure(
     choice: Choice,
-    workshop: Workshop,
-    care: Care,
+    builder: ContestantBuilder,
+    timing: Timing,
     notes: list[str],
     scaling: bool,
     json: Path | None,
     picture: Path | None,
 ) -> None:
-    from unroll.studies.benchmark import plan, record, running
+    from unroll.studies.benchmark import measurement, plan, record
     from unroll.studies.benchmark.verdicts import line
 
-    kind = workshop.device.type
+    kind = builder.device.type
     groups = (plan.scaling if scaling else plan.comparison)(choice, kind)
-    settings = {"choice": asdict(choice), "kernel": workshop.kernel}
+    settings = {"choice": asdict(choice), "kernel": builder.kernel}
     if scaling:
         settings |= plan.scaling_settings(choice, kind)
-    rows, blocks = counted(sum(map(len, groups)), "row"), counted(care.blocks, "block")
-    say(f"{rows}; {blocks} of about {care.seconds:g} s for each.")
-    measured = running.measure(
+    rows = counted(sum(map(len, groups)), "row")
+    blocks = counted(timing.blocks, "block")
+    say(f"{rows}; {blocks} of about {timing.seconds:g} s for each.")
+    measured = measurement.measure(
         "scaling" if scaling else "comparison",
         groups,
-        workshop.build,
-        workshop.device,
-        care,
+        builder.build,
+        builder.device,
+        timing,
         settings,
         notes,
         tell=lambda row: say(line(row)),
@@ -159,12 +162,12 @@ def _measure(
     _show(measured, picture)
 
 
-def _profile(choice: Choice, workshop: Workshop, json: Path | None) -> None:
+def _profile(choice: Choice, builder: ContestantBuilder, json: Path | None) -> None:
     from unroll.studies.benchmark import machine, plan, profiling, record
 
-    entry = plan.comparison(choice, workshop.device.type)[0][0]
+    entry = plan.comparison(choice, builder.device.type)[0][0]
     say(f"profiling {entry.label}")
-    content = profiling.run(entry, workshop.build(entry), workshop.device, machine.facts(workshop.device))
+    content = profiling.run(entry, builder.build(entry), builder.device, machine.facts(builder.device))
     if json is not None:
         record.write(content, json)
     _print(profiling.table(content))
@@ -196,12 +199,12 @@ def _show(measured: Record, picture: Path | None) -> None:
 
 
 def _print(shown: Table) -> None:
-    # In a pipe there is no width to fit into: nothing is cut off.
+    # A pipe has no width to fit into, so nothing is cut off.
     console(error=False, width=None if on_a_terminal() else NARROWEST + 60).print(shown)
 
 
 def _allowed(choice: Choice, kind: str) -> tuple[Choice, list[str]]:
-    """Without the precisions that experiments do not take; an error where that leaves none."""
+    """Leave out the precisions that experiments refuse; an error where that leaves none."""
     from unroll.studies.benchmark import plan
 
     wanted = choice.precisions or plan.PRECISIONS[kind]
@@ -219,7 +222,7 @@ def _resolved(device: str) -> str:
 
 
 def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | None, two_modes: bool) -> None:
-    """Before anything is measured: minutes of it should not end in a folder that is not there."""
+    """Refuse before anything is measured: minutes of it should not end in a folder that does not exist."""
     from unroll.studies.benchmark.picture import SUFFIXES
 
     wrong = ["--scaling and --profile are two measurements: choose one."] if two_modes else []
@@ -228,7 +231,7 @@ def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | No
             wrong.append(f"{option} {path}: there is no folder {path.absolute().parent}. Make it, or name another.")
         elif path is not None and path.is_dir():
             wrong.append(f"{option} {path} is a folder. Name a file in it.")
-    if json is not None and json.suffix != ".json":  # a record is written over, and should never be a text of yours
+    if json is not None and json.suffix != ".json":  # a record is written over, and must never be a user's text
         wrong.append(f"--json must end in .json. Got {json}.")
     if picture is not None and picture.suffix not in SUFFIXES:
         wrong.append(f"--picture must end in {', '.join(SUFFIXES)}. Got {picture}.")

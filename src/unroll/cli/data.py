@@ -29,9 +29,9 @@ def list_(
 
     described = {name: dataset.description for name, dataset in DATASETS.items()}
     for name, paper in fetching.PAPER.items():
-        found = fetching.installed(name)
-        state = f"`unroll data fetch {name}` brings it" if found is None else f"at {found.path}"
-        which = "" if found is None or found.paper else ", a reconstruction"
+        installed = fetching.installed(name)
+        state = f"`unroll data fetch {name}` brings it" if installed is None else f"at {installed.path}"
+        which = "" if installed is None or installed.paper else ", a reconstruction"
         described[name] = f"The paper's {name}: {paper.tokens:,} tokens, {paper.unique} different; {state}{which}."
     if json:
         print_json(described)
@@ -45,18 +45,19 @@ def info(
     corpus: Annotated[
         str, typer.Argument(help="A file, a folder, or a name that `unroll data list` shows.", metavar="CORPUS")
     ],
-    kind: Annotated[str, typer.Option(help="Of token: auto, chars, bytes, words, notes, ids.")] = "auto",
-    encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf-8",
+    kind: Annotated[str, typer.Option(help="Kind of token: auto, chars, bytes, words, notes, ids.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="Encoding of the text.")] = "utf-8",
     min_count: Annotated[int, typer.Option(min=1, help="Symbols rarer than this become one unknown symbol.")] = 1,
     ext: Annotated[
-        list[str] | None, typer.Option(help="Of a folder only files that end so.", metavar="EXT", show_default=False)
+        list[str] | None,
+        typer.Option(help="In a folder, only files with this ending.", metavar="EXT", show_default=False),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(help="Of a folder no files or folders like this.", metavar="PATTERN", show_default=False),
+        typer.Option(help="In a folder, no files or folders like this.", metavar="PATTERN", show_default=False),
     ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Drop every byte above 127.")] = False,
-    split_seed: Annotated[int, typer.Option(min=0, help="Of the split into train and test set.")] = 0,
+    split_seed: Annotated[int, typer.Option(min=0, help="Seed of the split into train and test set.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Tokens, symbols, split, and how well frequencies alone predict it."""
@@ -76,15 +77,15 @@ def info(
         print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
         return
     scored = split.test > 1
-    meant = PAPER.get(text.paper or Path(corpus).stem)
+    papers_file = PAPER.get(text.paper or Path(corpus).stem)
     paper = f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper"
-    if meant and not text.paper:
-        paper = f"not the paper's file: as {meant.name} it is a reconstruction"
-    beside = f"   (the paper: {{:,}} in {meant.name})" if meant else ""
+    if papers_file and not text.paper:
+        paper = f"not the paper's file: as {papers_file.name} it is a reconstruction"
+    papers_count = f"   (the paper: {{:,}} in {papers_file.name})" if papers_file else ""
     rows = {
         "name": text.name,
-        "tokens": f"{text.tokens:,}" + (beside.format(meant.tokens) if meant else ""),
-        "different": f"{text.unique:,}" + (beside.format(meant.unique) if meant else ""),
+        "tokens": f"{text.tokens:,}" + (papers_count.format(papers_file.tokens) if papers_file else ""),
+        "different": f"{text.unique:,}" + (papers_count.format(papers_file.unique) if papers_file else ""),
         "kind": text.vocabulary.kind,
         "symbols": " ".join(repr(symbol)[1:-1] for symbol in text.vocabulary.symbols[:SHOWN])
         + (" …" if text.unique > SHOWN else ""),
@@ -124,17 +125,18 @@ def fetch(
     """
     from unroll.corpus.fetching import fetching
 
-    before, bar = fetching.installed(name), Bar(name)
+    before = fetching.installed(name)
+    bar = Bar(name)
     try:
-        found = fetching.fetch(name, from_file=from_, progress=bar)
+        fetched = fetching.fetch(name, from_file=from_, progress=bar)
     finally:
         bar.close()
     if json:
-        print_json({"name": found.name, "path": str(found.path), "paper": found.paper, "origin": found.origin})
+        print_json({"name": fetched.name, "path": str(fetched.path), "paper": fetched.paper, "origin": fetched.origin})
         return
-    what = "the paper's file" if found.paper else "a reconstruction: every result will say so"
-    show(f"{found.name}: {found.path} ({what}).")
-    if before and before != found and before.path == found.path:
+    what = "the paper's file" if fetched.paper else "a reconstruction: every result will say so"
+    show(f"{fetched.name}: {fetched.path} ({what}).")
+    if before and before != fetched and before.path == fetched.path:
         show(f"It takes the place of what came from {before.origin}.")
 
 

@@ -1,4 +1,4 @@
-"""Training, watched: a live panel in a terminal, plain lines elsewhere, or nothing."""
+"""Training on a screen: a live panel in a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def watch(events: Iterable[Event], corpus: Corpus, quiet: bool) -> None:
-    """Consume the loop's events, showing what suits where the output goes."""
+    """Consume the loop's events, and show them in the form that suits the output."""
     if quiet:
         for event in events:
             if isinstance(event, Warned):
@@ -38,13 +38,14 @@ def watch(events: Iterable[Event], corpus: Corpus, quiet: bool) -> None:
 
 
 def pace(event: Event) -> str:
-    """Tokens a second of training, and the time left: for batches and for evaluations, each at its own pace so far.
+    """Tokens a second of training, and the time left: of batches and of evaluations, each at its pace so far.
 
-    Evaluations crowd at the beginning of a run; by the clock alone a run of a minute would begin with four to go.
+    Evaluations crowd at the beginning of a run; by the clock alone a one-minute run would begin with four minutes left.
     """
     from unroll.training.bookkeeping import evaluation_points
 
-    experiment, count = event.learner.experiments[0], event.learner.count
+    experiment = event.learner.experiments[0]
+    count = event.learner.count
     if not count or not event.seconds:
         return ""
     points = evaluation_points(experiment.batches, experiment.evaluations)
@@ -60,7 +61,8 @@ def spark(values: Sequence[float], width: int = 48) -> str:
     logs = [math.log(v) for v in values if math.isfinite(v) and v > 0][-width:]
     if not logs:
         return ""
-    low, high = min(logs), max(logs)
+    low = min(logs)
+    high = max(logs)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((v - low) * scale)] for v in logs)
 
@@ -92,20 +94,22 @@ def _live(events: Iterable[Event], corpus: Corpus) -> None:
             if isinstance(event, Warned):
                 screen.print(Text.assemble(("note: ", "yellow"), one_line(event.message)))
             panel.take(event)
-            # Redrawing a line costs more than a small batch: a few times a second is enough for eyes.
+            # Redrawing a line costs more than a small batch; a few times a second is enough for eyes.
             if not isinstance(event, Stepped) or time.perf_counter() - shown > 1 / REFRESH:
                 live.update(panel.render(event), refresh=True)
                 shown = time.perf_counter()
 
 
 class _Panel:
-    """What is on the screen."""
+    """The panel on the screen."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
         self.curve: list[float] = []
         self.latest: dict[str, Any] | None = None
-        self.sample, self.sampled_at, self.speed = "", -math.inf, ""
+        self.sample = ""
+        self.sampled_at = -math.inf
+        self.speed = ""
 
     def take(self, event: Event) -> None:
         """Learn from an event."""
@@ -120,7 +124,7 @@ class _Panel:
                 self.sampled_at = time.perf_counter()
 
     def render(self, event: Event) -> RenderableType:
-        """The panel."""
+        """Draw the panel."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -147,7 +151,7 @@ class _Panel:
         return Group(*parts)
 
     def _draw(self, event: Evaluated) -> str:
-        """A line of what the model would write now, under the scheme's own procedure."""
+        """A line of text from the model as it is now, under the scheme's own procedure."""
         import numpy as np
 
         from unroll.experiment.decoding import Decoding

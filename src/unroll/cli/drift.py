@@ -9,6 +9,7 @@ import typer
 
 from unroll.base.errors import ConfigurationError
 from unroll.cli.estimate import ESTIMATED_TOKENS, foretell
+from unroll.cli.out_file import require_new_file
 from unroll.cli.screen import print_json, say, show, warn
 
 if TYPE_CHECKING:
@@ -47,31 +48,29 @@ def drift(
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(f"--out must end in {', '.join(SUFFIXES)}. Got {out}.")
-    if out is not None and out.exists():
-        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    if out is not None:
+        require_new_file(out)
     if len({path.resolve() for path in runs}) < len(runs):
         raise ConfigurationError("A run is named twice.")
-    found: dict[str, Drift] = {}
+    drifts: dict[str, Drift] = {}
     loaded = {name: load(path, device) for name, path in zip(_names(runs), runs, strict=True)}
     for name, run in loaded.items():
         for note in run.notes:
             warn(f"{name}: {note}")
         length = len(text_ids(run, corpus))
         _announce(name, run, length, tokens, starts, corpus)
-        found[name] = perplexity_since_reset(run, tokens, starts, seed, corpus)
-        if tokens is None and found[name].tokens < 10 * found[name].k2:
-            warn(f"{name}: the text has {length:,} tokens, so it goes no further than {found[name].tokens:,}.")
+        drifts[name] = perplexity_since_reset(run, tokens, starts, seed, corpus)
+        if tokens is None and drifts[name].tokens < 10 * drifts[name].k2:
+            warn(f"{name}: the text has {length:,} tokens, so it goes no further than {drifts[name].tokens:,}.")
     if json:
-        print_json({"runs": [_facts(name, loaded[name], drift) for name, drift in found.items()]})
+        print_json({"runs": [_facts(name, loaded[name], drift) for name, drift in drifts.items()]})
     else:
-        for place, (name, drift) in enumerate(found.items()):
-            if place:
+        for index, (name, drift) in enumerate(drifts.items()):
+            if index:
                 show()
             _table(name, loaded[name], drift)
-    if out is not None:  # last: a picture that cannot be drawn takes no number with it
-        save({_label(name, loaded[name]): drift for name, drift in found.items()}, out)
+    if out is not None:  # last, so that a picture that cannot be drawn loses no number
+        save({_label(name, loaded[name]): drift for name, drift in drifts.items()}, out)
         say(f"Picture: {out}.")
 
 
@@ -80,7 +79,7 @@ def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int,
     from unroll.runs.loaded import perplexity
 
     k2 = run.experiment.scheme.k2
-    # A window is k2 steps of one row: the stretches cost as many as so many windows.
+    # A window is k2 steps of one row; the stretches cost as much as this many windows.
     windows = length + starts * reach(length, k2, tokens) // k2
     if length >= k2 + ESTIMATED_TOKENS:
         what = f"{name}: {starts:,} stretches, and {length:,} windows"
@@ -88,7 +87,7 @@ def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int,
 
 
 def _names(runs: list[Path]) -> list[str]:
-    """The folders' names, with as much of their paths as tells them apart."""
+    """The folders' names, with as much of their paths as distinguishes them."""
     parts = [path.resolve().parts for path in runs]
     depth = next(n for n in range(1, 1000) if len({p[-n:] for p in parts}) == len(parts))
     return ["/".join(p[-depth:]) for p in parts]
@@ -118,9 +117,9 @@ def _table(name: str, run: Run, drift: Drift) -> None:
 def _facts(name: str, run: Run, drift: Drift) -> dict[str, object]:
     from dataclasses import asdict
 
-    own = {"run": str(run.path), "name": name, "scheme": run.experiment.scheme.number, "k2": drift.k2}
+    facts = {"run": str(run.path), "name": name, "scheme": run.experiment.scheme.number, "k2": drift.k2}
     bins = [asdict(b) | {"perplexity": drift.perplexity(b)} for b in drift.bins]
-    return own | {
+    return facts | {
         "tokens": drift.tokens,
         "starts": drift.starts,
         "windowed": drift.windowed.perplexity,

@@ -1,4 +1,4 @@
-"""How long a reading of a text will take, said before it begins where that is over a minute."""
+"""How long reading a text will take, said before it begins where that is over a minute."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ WORTH_SAYING = 60.0  # seconds
 
 
 def foretell(what: str, procedure: str, total: int, k2: int, work: Callable[[int], object]) -> None:
-    """Time `work` on the text's first tokens, of which it is given the number, and say what `total` will take."""
+    """Time `work(n)` on the text's first n tokens, and say how long `total` tokens will take."""
     from unroll.model import conditioning
 
     if total <= 20 * (k2 + ESTIMATED_TOKENS):
         return
-    work(k2 + ESTIMATED_TOKENS)  # whatever is done only once is no measure of the rest
+    work(k2 + ESTIMATED_TOKENS)  # the first call also does what is done only once
     began = time.perf_counter()
     work(k2 + ESTIMATED_TOKENS)
     few = ESTIMATED_TOKENS if conditioning.forgets(procedure) else k2 + ESTIMATED_TOKENS

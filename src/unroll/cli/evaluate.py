@@ -30,7 +30,7 @@ def evaluate(
         typer.Option(help="Start from the first state, or from the last carried states (scheme 4): first, carried."),
     ] = "first",
     test_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Only so many tokens of the text [all].", show_default=False)
+        int | None, typer.Option(min=2, help="Only this many tokens of the text [all].", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -47,16 +47,18 @@ def evaluate(
     loaded = load(run, device)
     for note in loaded.notes:
         warn(note)
-    own = loaded.experiment.scheme.sample
-    # Windows begin at the first state by definition: only what runs on can start from a carried one.
-    both = (own, *(p for p in PROCEDURES if p != own)) if start == "first" else ("progressive",)
+    scheme_procedure = loaded.experiment.scheme.sample
+    # Windows begin at the first state by definition: only progressive reading can start from a carried one.
+    others = (p for p in PROCEDURES if p != scheme_procedure)
+    both = (scheme_procedure, *others) if start == "first" else ("progressive",)
     chosen = (sample,) if sample else both
     text = None if corpus is None else read_as(loaded, corpus)
     own_text = text is None or text.sha256 == loaded.experiment.sha256
     scores = {procedure: _score(loaded, procedure, text, start, test_tokens) for procedure in chosen}
-    # Of many start states the middle one stands for all; their range is told beside it.
+    # The median stands for many start states; their range is shown beside it.
     shown = {procedure: middle(score) for procedure, score in scores.items()}
-    first, rows = shown[chosen[0]], [row.perplexity for row in scores[chosen[0]]]
+    first = shown[chosen[0]]
+    rows = [row.perplexity for row in scores[chosen[0]]]
     if json:
         print_json(
             {
@@ -69,7 +71,7 @@ def evaluate(
         return
     title = loaded.experiment.title or "text"
     show(f"{title}: {loaded.experiment.scheme}")
-    scored = _of(loaded, text or loaded.corpus, test_tokens) if own_text else ""
+    scored = _scored_part(loaded, text or loaded.corpus, test_tokens) if own_text else ""
     show(scored or f"{corpus}, {_part(test_tokens) or 'taken whole'}")
     show(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
     for procedure, score in shown.items():
@@ -82,10 +84,10 @@ def _part(tokens: int | None) -> str:
     return "" if tokens is None else f"its first {tokens:,} tokens"
 
 
-def _of(run: Run, own: Corpus, test_tokens: int | None) -> str:
-    """What is scored of a run's own text; where training scored something else, its numbers are others."""
+def _scored_part(run: Run, corpus: Corpus, test_tokens: int | None) -> str:
+    """Which part of a run's own text is scored; a note where training scored another part, and so has other numbers."""
     trained = run.experiment.test_tokens
-    whole = own.split(run.experiment.split_seed).test
+    whole = corpus.split(run.experiment.split_seed).test
     here, there = (whole if n is None else min(n, whole) for n in (test_tokens, trained))
     part = f"'s first {here:,} tokens" if here < whole else ""
     return f"its test set{part}" + ("" if here == there else f" (training scored {_part(trained) or 'all of it'})")

@@ -26,13 +26,13 @@ def memorised(
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """The longest stretch of a text that stands in a run's training data, and how much of it such stretches cover.
+    """The longest stretch of a text that stands in a run's training data, and how much of it copied stretches cover.
 
     \b
     unroll sample runs/first --length 2000 | unroll memorised runs/first -
     unroll memorised runs/first poem.txt --json
 
-    Natural text repeats itself, so the same is told of stretches of the test set that are as long as the text.
+    Natural text repeats itself, so the same is shown for stretches of the test set as long as the text.
     The run's corpus must be where it was. A line end that ends piped text is left out: `unroll sample` adds one.
     """
     from unroll.runs.loaded import load, read_as
@@ -46,11 +46,11 @@ def memorised(
     else:
         read = read_as(loaded, text)
         ids = loaded.vocabulary.translate(read.ids, read.vocabulary)
-    (found,) = memorised(loaded, [ids], say)
+    (result,) = memorised(loaded, [ids], say)
     if json:
-        print_json(found.facts())
+        print_json(result.facts())
     else:
-        _show(found)
+        _show(result)
 
 
 def _piped(run: Run) -> Ids:
@@ -71,22 +71,23 @@ def _piped(run: Run) -> Ids:
         ) from None
 
 
-def _show(found: Memorised) -> None:
+def _show(result: Memorised) -> None:
     from unroll.runs.memorisation import COVERED_FROM
 
-    tokens, longest = found.matches.tokens, found.longest
-    show(f"longest stretch of the {tokens:,} tokens that stands in the training data: {found.matches.longest:,}")
+    tokens = result.matches.tokens
+    longest = result.longest
+    show(f"longest stretch of the {tokens:,} tokens that stands in the training data: {result.matches.longest:,}")
     if longest:
         times = "once," if longest.times == 1 else f"{longest.times:,} times, first"
         show(f"from token {longest.at:,} on; in the corpus {times} from token {longest.place:,} on:")
         shown = longest.text if len(longest.text) <= SHOWN else longest.text[:SHOWN] + "…"
         for line in shown.split("\n"):
             show(f"  | {line}")
-    test = [matches.longest for matches in found.test]
+    test = [matches.longest for matches in result.test]
     of_several = f" (the middle of {len(test)}: {min(test):,} to {max(test):,})" if len(test) > 1 else ""
-    length = "the same length" if found.test[0].tokens == tokens else f"{found.test[0].tokens:,} tokens, all there is"
-    show(f"test text of {length}: {found.test_longest:,}{of_several}")
+    length = "the same length" if result.test[0].tokens == tokens else f"{result.test[0].tokens:,} tokens, all there is"
+    show(f"test text of {length}: {result.test_longest:,}{of_several}")
     show()
     show("covered by matches of at least" + "".join(f"{least:>10}" for least in COVERED_FROM) + " tokens")
-    for name, covered in (("this text", found.matches.covered), ("test text", found.test_covered)):
+    for name, covered in (("this text", result.matches.covered), ("test text", result.test_covered)):
         show(f"{name:<30}" + "".join(f"{covered(least):>10.1%}" for least in COVERED_FROM))

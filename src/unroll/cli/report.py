@@ -36,7 +36,7 @@ def report(
 
     if out.is_dir():
         raise RunError(f"{out} is a folder. Name the page's file: --out {out / 'report.html'}.")
-    if out.suffix.lower() not in (".html", ".htm"):  # a page is written over, and should never be a text of yours
+    if out.suffix.lower() not in (".html", ".htm"):  # a page is written over, and must never be a user's text
         raise RunError(f"--out must end in .html. Got {out}.")
     if not out.absolute().parent.is_dir():
         raise RunError(f"There is no folder {out.absolute().parent} to put the page in. Make it, or change --out.")

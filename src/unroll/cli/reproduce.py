@@ -1,4 +1,4 @@
-"""`unroll reproduce`: the paper's experiments, or some of its figures."""
+"""`unroll reproduce`: the paper's experiments, all or by figure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reproduce(
     ] = None,
     data: Annotated[Path | None, option("A folder with english.txt, finnish.txt, linux.txt and music.txt.")] = None,
     out: Annotated[Path | None, option("The folder of the records. The same command goes on there.")] = None,
-    seeds: Annotated[int, option("Each training with so many seeds, from 0 on [1].")] = 1,
+    seeds: Annotated[int, option("Seeds of each training, from 0 on [1].")] = 1,
     scale: Annotated[float, option("Below 1, the same thing small: 0.005 takes minutes on a CPU [1].")] = 1.0,
     precision: Annotated[str, option(WORDS["precision"])] = "float32",
     most: Annotated[int | None, option("Runs that may train side by side [measured; below scale 1: 3].")] = None,
@@ -66,16 +66,16 @@ def reproduce(
 
 def _problems(figures: list[str], data: Path | None, out: Path | None) -> list[str]:
     known = [*FIGURES, "all"]
-    found = [
+    wrong = [
         f"{name!r} is no figure: {', '.join(known)}.{did_you_mean(name, known)}"
         for name in figures
         if name not in known
     ]
     if data is None:
-        found.append("Say where the corpora are: --data FOLDER, with english.txt, finnish.txt, linux.txt, music.txt.")
+        wrong.append("Say where the corpora are: --data FOLDER, with english.txt, finnish.txt, linux.txt, music.txt.")
     if out is None:
-        found.append("Say where the records go: --out FOLDER.")
-    return found
+        wrong.append("Say where the records go: --out FOLDER.")
+    return wrong
 
 
 def _print_plan(asked: Reproduction, json: bool) -> None:
@@ -86,26 +86,27 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
     plan, trainings = asked.plan()
     seconds = estimate(plan, trainings, asked.library)
     finished = len(asked.wanted) - len(asked.left)
-    largest = max((own.bytes for own in plan.fleets), default=0)
+    largest = max((fleet.bytes for fleet in plan.fleets), default=0)
     if json:
         fleets = [
-            {"fleet": own.name, "runs": list(own.runs), "bytes": own.bytes, "seconds": seconds[own.name]}
-            for own in plan.fleets
+            {"fleet": fleet.name, "runs": list(fleet.runs), "bytes": fleet.bytes, "seconds": seconds[fleet.name]}
+            for fleet in plan.fleets
         ]
         total = {"runs": len(asked.left), "finished": finished, "seconds": sum(seconds.values()), "bytes": largest}
         print_json(total | {"fleets": fleets, "refused": dict(plan.refused)})
         return
     curves = sum(len(FIGURES[name]) * asked.seeds[name] for name in asked.figures)
     show(f"{', '.join(asked.figures)}: {curves} curves, {len(asked.wanted)} trainings, {finished} of them finished")
-    took, most = duration(sum(seconds.values())), largest / 1e9
+    took = duration(sum(seconds.values()))
+    most = largest / 1e9
     show(
         f"{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
         f"at most {most:,.1f} GB at a time"
     )
-    for own in plan.fleets:
+    for fleet in plan.fleets:
         show()
-        show(f"fleet {own.name}: {in_words(own)}, about {duration(seconds[own.name])} of training")
-        for name in own.runs:
+        show(f"fleet {fleet.name}: {in_words(fleet)}, about {duration(seconds[fleet.name])} of training")
+        for name in fleet.runs:
             show(f"  {name}")
     for name, reason in plan.refused.items():
         show()
@@ -132,16 +133,17 @@ def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -
     except Interrupted:
         say(f"Saved in {name}. The same command goes on.")
         raise
-    status, failures = asked.status(), asked.folder.failures
+    statuses = asked.status()
+    failures = asked.folder.failures
     trained, evaluated = asked.seconds()
     if json:
-        found: dict[str, Any] = {figure: asdict(own) for figure, own in status.items()}
+        figures: dict[str, Any] = {figure: asdict(status) for figure, status in statuses.items()}
         seconds = {"training": trained, "evaluation": evaluated}
-        print_json({"folder": str(asked.folder.path), "figures": found, "seconds": seconds, "failures": failures})
+        print_json({"folder": str(asked.folder.path), "figures": figures, "seconds": seconds, "failures": failures})
     elif not quiet:
-        for figure, own in status.items():
-            stopped = f", {own.stopped} stopped" if own.stopped else ""
-            curves = f"{own.finished} of {own.curves} curves finished{stopped}" if own.curves else "measured"
+        for figure, status in statuses.items():
+            stopped = f", {status.stopped} stopped" if status.stopped else ""
+            curves = f"{status.finished} of {status.curves} curves finished{stopped}" if status.curves else "measured"
             show(f"{figure}: {curves}")
         show(f"{duration(trained)} of training and {duration(evaluated)} of evaluation, by the records")
     if failures:

@@ -11,6 +11,7 @@ import typer
 from unroll.base.errors import ConfigurationError
 from unroll.cli import score_text
 from unroll.cli.estimate import foretell
+from unroll.cli.out_file import require_new_file
 from unroll.cli.score_text import Scoring
 from unroll.cli.screen import end_with_the_reader, print_pieces, say, warn
 
@@ -68,7 +69,8 @@ def score(
             f"A page holds at most {LONGEST_PAGE:,} tokens; {scoring.name} has {len(scoring.ids):,}. "
             "Score a part of it, or write --out FILE.json."
         )
-    what, total = f"{scoring.procedure}: {len(scoring.ids):,} tokens", len(scoring.ids)
+    total = len(scoring.ids)
+    what = f"{scoring.procedure}: {total:,} tokens"
     foretell(what, scoring.procedure, total, loaded.experiment.scheme.k2, scoring.rehearse)
     end_with_the_reader()
     if out is not None:
@@ -89,14 +91,11 @@ def _require_new(out: Path | None) -> None:
         return
     if out.suffix.lower() not in (*PAGES, ".json"):
         raise ConfigurationError(f"--out must end in .html or .json. Got {out}.")
-    if out.exists():
-        raise ConfigurationError(f"{out} exists. Choose another file with --out.")
-    if not out.absolute().parent.is_dir():
-        raise ConfigurationError(f"{out.absolute().parent} is no folder. Choose another file with --out.")
+    require_new_file(out)
 
 
 def _print_json(scoring: Scoring, tokens: bool) -> None:
-    """Printed when it is whole: an error half-way leaves nothing on standard output."""
+    """Print once it is whole: an error half-way leaves nothing on standard output."""
     import tempfile
 
     with tempfile.TemporaryFile("w+", encoding="utf-8") as whole:
@@ -111,8 +110,8 @@ def _write(scoring: Scoring, out: Path, page: bool, tokens: bool) -> None:
     if page:
         from unroll.report import score_page
 
-        found = list(scoring.each())
-        atomic_files.write(out, score_page.page(scoring.heading, scoring.first, found, scoring.total))
+        every = list(scoring.each())
+        atomic_files.write(out, score_page.page(scoring.heading, scoring.first, every, scoring.total))
     else:
         atomic_files.write_pieces(out, (piece.encode() for piece in chain(scoring.as_json(tokens), "\n")))
     say(f"{scoring.total.tokens:,} tokens scored into {out}")

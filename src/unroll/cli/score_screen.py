@@ -13,7 +13,7 @@ from unroll.cli.screen import DIM, Piece, Style, on_a_terminal, show, write
 if TYPE_CHECKING:
     from unroll.runs.scoring import Surprisal, Total
 
-# Black on ever stronger grounds. Underlining and weight say the same to those who do not see the colours.
+# Black on ever stronger grounds. Underlining and weight say the same without colours.
 STYLES: tuple[Style, ...] = (
     {},
     {"fg": 16, "bg": 229},
@@ -21,13 +21,13 @@ STYLES: tuple[Style, ...] = (
     {"fg": 16, "bg": 215, "underline": True},
     {"fg": 16, "bg": 203, "underline": True, "bold": True},
 )
-MOST = 10  # surprising tokens, told with what was expected instead
+MOST = 10  # surprising tokens, listed with what was expected instead
 BEFORE = 24  # characters shown before each of them
 LONGEST = 24  # characters of a token in a list
 
 
 def summarise(heading: Mapping[str, str], total: Total) -> None:
-    """The numbers."""
+    """Print the numbers."""
     for name, value in heading.items():
         show(f"{name:<18}{value}")
     show(f"{'log-probability':<18}{total.log_probability:,.4f} nats of {total.tokens:,} tokens after the first")
@@ -37,9 +37,9 @@ def summarise(heading: Mapping[str, str], total: Total) -> None:
 
 
 def show_tokens(first: str, tokens: Iterable[Surprisal]) -> None:
-    """The text itself, and what surprised most; or a line a token where nobody watches."""
+    """Print the text itself and what surprised most, or a line a token where nobody watches."""
     passing = iter(tokens)
-    tokens = chain([next(passing)], passing)  # nothing is shown before it is known that there is something to show
+    tokens = chain([next(passing)], passing)  # an error in the first token comes before any output
     if on_a_terminal():
         _colour(first, tokens)
         return
@@ -53,11 +53,11 @@ def _colour(first: str, tokens: Iterable[Surprisal]) -> None:
     from unroll.runs.scoring import LEVELS, level
 
     write((pictured(first), DIM))
-    surprising = heapq.nlargest(MOST, _echoed(first, tokens), key=lambda found: found[0].bits)
+    surprising = heapq.nlargest(MOST, _echoed(first, tokens), key=lambda pair: pair[0].bits)
     edges = [f"{low:g} – {high:g}" for low, high in zip((0, *LEVELS), LEVELS, strict=False)] + [f"{LEVELS[-1]:g} +"]
     legend: list[Piece] = []
-    for place, edge in enumerate(edges):
-        legend += ["  " if place else "", (f" {edge} ", STYLES[place])]
+    for index, edge in enumerate(edges):
+        legend += ["  " if index else "", (f" {edge} ", STYLES[index])]
     write("\n\n")
     show(f"{'bits of surprise':<18}", *legend)
     show()
@@ -71,7 +71,7 @@ def _colour(first: str, tokens: Iterable[Surprisal]) -> None:
 
 
 def _echoed(first: str, tokens: Iterable[Surprisal]) -> Iterator[tuple[Surprisal, str]]:
-    """Every token, shown as it passes, with what stands before it on one line."""
+    """Show every token as it passes; yield it with the text before it on one line."""
     from unroll.runs.scoring import level
 
     before = _one_line(first)
@@ -86,10 +86,10 @@ def _one_line(text: str) -> str:
 
 
 def likeliest(token: Surprisal) -> str:
-    """'e' 41.2 %, 't' 20.1 %, …"""
+    """Say the likeliest tokens: 'e' 41.2 %, 't' 20.1 %, …"""
     return ", ".join(f"{_quoted(a.symbol)} {a.probability:.1%}".replace("%", " %") for a in token.alternatives)
 
 
 def _quoted(symbol: str) -> str:
-    """A symbol in quotes, with no character that is not to be seen."""
+    """Quote a symbol, with every invisible character spelt out."""
     return quoted(symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "…")

@@ -1,4 +1,4 @@
-"""A text to score: read as the run's own corpus was, and what came of it as one JSON object."""
+"""A text to score, read as the run's own corpus was; and its score as one JSON object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PART = 4096  # log-probabilities written at a time
 
 
 def read(run: Run, file: str) -> Corpus:
-    """The text as the run's own corpus was read."""
+    """Read the text as the run's own corpus was read."""
     from unroll.corpus.corpus import Corpus
     from unroll.runs.loaded import read_as
 
@@ -37,7 +37,7 @@ def read(run: Run, file: str) -> Corpus:
     if file != "-" and path.is_file():
         if not path.stat().st_size:
             raise CorpusError(f"{file} is empty: there is nothing to score.")
-        # Written in full, a path is never taken for the data set of that name.
+        # A path in full is never taken for the data set of that name.
         return read_as(run, os.path.abspath(file))
     name = "standard input" if file == "-" else file
     content = sys.stdin.buffer.read() if file == "-" else path.read_bytes()
@@ -48,7 +48,7 @@ def read(run: Run, file: str) -> Corpus:
 
 
 class Scoring:
-    """One text under one run: its tokens as they are scored, and the total of those that were."""
+    """One text under one run: its tokens as they are scored, and their total."""
 
     def __init__(self, run: Run, text: Corpus, sample: str | None, name: str) -> None:
         import numpy as np
@@ -67,34 +67,35 @@ class Scoring:
 
     def rehearse(self, tokens: int) -> None:
         """Score the first tokens for the clock alone."""
-        from unroll.runs.scoring import stretches
+        from unroll.runs.scoring import scored_chunks
 
-        for _ in stretches(self.run, self.ids[:tokens], self.procedure):
+        for _ in scored_chunks(self.run, self.ids[:tokens], self.procedure):
             pass
 
     def each(self) -> Iterator[Surprisal]:
         """Every token but the first."""
-        from unroll.runs.scoring import each, legible, legible_names
+        from unroll.runs.scoring import each_surprisal, legible, legible_names
 
-        texts, names = legible(self.text.vocabulary, self.text.ids), legible_names(self.run.vocabulary)
-        for token in each(self.run, self.ids, texts, names, ALTERNATIVES, self.procedure):
+        texts = legible(self.text.vocabulary, self.text.ids)
+        names = legible_names(self.run.vocabulary)
+        for token in each_surprisal(self.run, self.ids, texts, names, ALTERNATIVES, self.procedure):
             self.logprobs.append(token.logprob)
             yield token
 
     @cached_property
     def total(self) -> Total:
-        """Of the whole text, scored now where it was not looked at token by token."""
-        from unroll.runs.scoring import Total, predicted_bytes, stretches
+        """The whole text's total; it is scored now unless `each` has scored it."""
+        from unroll.runs.scoring import Total, predicted_bytes, scored_chunks
 
         if not self.logprobs:
-            for stretch in stretches(self.run, self.ids, self.procedure):
-                self.logprobs.frombytes((-stretch.nats_n).tobytes())
+            for chunk in scored_chunks(self.run, self.ids, self.procedure):
+                self.logprobs.frombytes((-chunk.nats_n).tobytes())
         nats = 0.0 - math.fsum(self.logprobs)
         return Total(nats, len(self.logprobs), predicted_bytes(self.text.vocabulary, self.text.ids))
 
     @property
     def heading(self) -> dict[str, str]:
-        """What was scored with what."""
+        """The text, the run and the procedure, in words."""
         return {
             "text": f"{self.name}: {len(self.ids):,} tokens ({self.run.vocabulary.kind})",
             "run": f"{self.run.path}: {self.run.experiment.title or 'text'}, {self.run.experiment.scheme}",
@@ -102,12 +103,12 @@ class Scoring:
         }
 
     def as_json(self, tokens: bool) -> Iterator[str]:
-        """One object, in pieces."""
+        """One JSON object, in pieces."""
         yield f'{{"procedure": {json.dumps(self.procedure)}, "first": {json.dumps(self.first)}, '
         if tokens:
             yield '"surprisals": ['
-            for place, token in enumerate(self.each()):
-                yield (", " if place else "") + json.dumps(_fields(token))
+            for index, token in enumerate(self.each()):
+                yield (", " if index else "") + json.dumps(_fields(token))
             yield "], "
         total = self.total
         yield '"logprobs": ['
@@ -121,8 +122,8 @@ class Scoring:
 
 def _fields(token: Surprisal) -> dict[str, Any]:
     likeliest = [{"text": a.symbol, "probability": a.probability} for a in token.alternatives]
-    own = {"text": token.symbol, "bits": token.bits, "logprob": token.logprob, "rank": token.rank}
-    return own | {"alternatives": likeliest}
+    facts = {"text": token.symbol, "bits": token.bits, "logprob": token.logprob, "rank": token.rank}
+    return facts | {"alternatives": likeliest}
 
 
 def _number(value: float) -> float | None:

@@ -1,8 +1,8 @@
-"""The door to the terminal: all that the command line prints goes through here, and nothing else in it prints.
+"""The door to the terminal: everything that the command line prints goes through here, and nowhere else.
 
 Plain words go to standard error (`say`, `warn`), results for a person to standard output, line by line (`show`) or as
-text of several lines (`write`). Names, reasons and texts that are not ours are in them, so whatever cannot be seen is
-spelt out on the way; styles are given beside the text, never in it. What a program reads stays exact: JSON
+text of several lines (`write`). They hold names, reasons and texts that are not ours, so whatever cannot be seen is
+spelt out on the way; styles come beside the text, never in it. What a program reads stays exact: JSON
 (`print_json`, `print_pieces`), and a model's own text where no terminal shows it (`give`).
 """
 
@@ -35,41 +35,41 @@ _NOTE: Style = {"fg": "yellow"}
 
 
 def say(*pieces: Piece) -> None:
-    """A line for the person, out of the way of what a program reads."""
+    """Print a line for the person, apart from what a program reads."""
     try:
         _put(_joined(pieces, one_line) + "\n", error=True)
     except OSError:
-        # `2>&1 | head` has seen enough, or the terminal is gone: end as by SIGTERM, which saves what is being trained.
+        # `2>&1 | head` has seen enough, or the terminal is gone. End as by SIGTERM, which saves what is being trained.
         signal.raise_signal(signal.SIGTERM)
 
 
 def warn(message: str) -> None:
-    """Something allowed that should be known."""
+    """Say that something is allowed but should be known."""
     say(("note: ", _NOTE), message)
 
 
 def show(*pieces: Piece) -> None:
-    """A line of a result."""
+    """Print a line of a result."""
     _put(_joined(pieces, one_line) + "\n")
 
 
 def write(*pieces: Piece) -> None:
-    """Text with the line ends that it has, and none after it."""
+    """Print text with the line ends that it has, and none after it."""
     _put(_joined(pieces, printable))
 
 
 def give(text: str) -> None:
-    """What a model wrote: as it is where a program reads it, as a terminal may show it where a person does."""
+    """Print what a model wrote: exact for a program, and as a terminal may show it for a person."""
     _put(printable(text) if on_a_terminal() else text, exact=True)
 
 
 def print_json(content: Any) -> None:
-    """One object and nothing else."""
+    """Print one object and nothing else."""
     print_pieces([json.dumps(finite(content))])
 
 
 def print_pieces(pieces: Iterable[str]) -> None:
-    """One object in pieces of JSON, which are ASCII."""
+    """Print one object in pieces of JSON, which are ASCII."""
     for piece in pieces:
         _put(piece)
     _put("\n")
@@ -81,7 +81,7 @@ def on_a_terminal() -> bool:
 
 
 def console(error: bool = True, width: int | None = None) -> Console:
-    """Where displays that move and tables are drawn: a text in them is no markup, and drives nothing."""
+    """A console for tables and displays that move. A text in them is no markup, and drives nothing."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -94,7 +94,7 @@ def console(error: bool = True, width: int | None = None) -> Console:
 
 
 def shell_word(path: str | Path) -> str:
-    """A path to copy into a command: exact for the shell, and printable, whatever is in it.
+    """Write a path so that it can be copied into a command: exact for the shell, and printable.
 
     >>> shell_word("a run"), shell_word("a\\x1brun")
     ("'a run'", "$'a\\\\x1brun'")
@@ -114,7 +114,7 @@ def end_with_the_reader() -> None:
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min 20 s, 2 h 5 min."""
+    """Say a duration: 12 s, 3 min 20 s, 2 h 5 min."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -124,7 +124,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Both streams, closed to all who do not come through the door: a library's warning is made printable too."""
+    """Close both streams to all that does not come through the door; a library's warning is made printable too."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, _Guarded(stream)) for stream in before)
     try:
@@ -145,7 +145,7 @@ class _Guarded:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """The same, piece by piece."""
+        """Write what can be seen, piece by piece."""
         for line in lines:
             self.write(line)
 
@@ -159,7 +159,7 @@ def _stream(error: bool) -> TextIO:
 
 
 def _put(text: str, error: bool = False, exact: bool = False) -> None:
-    # Styles are dropped where no terminal shows them; in an exact text whatever looks like one is the text's own.
+    # Styles are dropped where no terminal shows them; in an exact text, what looks like a style belongs to the text.
     typer.echo(text, file=_stream(error), nl=False, color=True if exact else None)
 
 
@@ -168,7 +168,7 @@ def _joined(pieces: Iterable[Piece], clean: Callable[[str], str]) -> str:
 
 
 def _styled(text: str, style: Style) -> str:
-    """A style that does not run on to the edge of the screen: line ends and tabs at the end stay out of it."""
+    """Style a text without its last line ends and tabs, so that the style does not run to the screen's edge."""
     kept = {k: v for k, v in style.items() if k not in ("fg", "bg") or not os.environ.get("NO_COLOR")}
     bare = text.rstrip("\n\t")
     if not kept or not bare:

@@ -24,13 +24,14 @@ NARROWEST = 24  # cells of a column: below that, blocks are easier to read
 
 
 class Wrapped:
-    """Text that grows, as lines of at most so many cells: broken after a space, or within a word longer than a line."""
+    """Text that grows, as lines of at most `width` cells, broken after a space or within a word longer than a line."""
 
     def __init__(self, width: int) -> None:
-        self._width, self.rest = width, ""  # what more may be added to
+        self._width = width
+        self.rest = ""  # the unfinished line
 
     def add(self, text: str) -> Iterator[str]:
-        """The lines that this finishes."""
+        """Add text, and yield the lines that it finishes."""
         from rich.cells import cell_len
 
         for character in text:
@@ -51,14 +52,16 @@ class _Column:
     def __init__(self, run: Run, settings: Settings, procedure: str, width: int) -> None:
         from unroll.sampling.api import requested, stream_all
 
-        self.procedure, self._text = procedure, Wrapped(width)
+        self.procedure = procedure
+        self._text = Wrapped(width)
         requests = requested(run, replace(settings, sample=procedure))
         _warm(run, settings, procedure)
         self._tokens = (token for _, token in stream_all(run, requests, procedure))
-        self._drawn, self._seconds = 0, 0.0
+        self._drawn = 0
+        self._seconds = 0.0
 
     def lines(self) -> Iterator[list[str]]:
-        """After each token, the lines that it finished; at the end, the last."""
+        """Yield after each token the lines that it finished, and at the end the last line."""
         while (token := self._next()) is not None:
             self._drawn += 1
             yield list(self._text.add(printable(token.text)))
@@ -104,7 +107,7 @@ def _row(left: str, right: str, width: int) -> str:
 
 
 def _warm(run: Run, settings: Settings, procedure: str) -> None:
-    """Draw one token for nobody: code that is made once would count against whichever procedure comes first."""
+    """Draw one token for nobody: code that is compiled once would count against the procedure that comes first."""
     from unroll.sampling.api import answer
 
     answer(run, replace(settings, sample=procedure, length=1))
@@ -119,12 +122,12 @@ def _blocks(run: Run, settings: Settings, json: bool) -> None:
     for procedure in PROCEDURES:
         _warm(run, settings, procedure)
         began = time.perf_counter()
-        (found,) = answer(run, replace(settings, sample=procedure))
-        speed = len(found.tokens) / max(time.perf_counter() - began, 1e-9)
-        samples.append(asdict(found))
+        (answered,) = answer(run, replace(settings, sample=procedure))
+        speed = len(answered.tokens) / max(time.perf_counter() - began, 1e-9)
+        samples.append(asdict(answered))
         if not json:
             show(f"--- {procedure}")
-            give(found.text + "\n")
+            give(answered.text + "\n")
             say(f"{procedure}: {speed:,.0f} tokens a second")
     if json:
         print_json({"samples": samples})

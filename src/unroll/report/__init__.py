@@ -1,12 +1,12 @@
 """Run folders and records as one self-contained page that works offline.
 
 gathering.py     from paths to curves: runs, sweeps, folders of them, and the paper's records
-folders.py       a run folder as curves, in the form of the records
+run_curves.py    a run folder as curves, in the form of the records
 curves.py        every curve of a page once, as its data
 panels.py        curves -> figures: which panel, which colour, which line
 layouts.py       which figures a page has: the paper's, and those of any other runs
 page.py          figures, tables and data -> the page's text
-page.html, page.css, *.js    the page itself: plain, readable, no library; put together by page.py
+page.html, page.css, *.js    the page itself: plain, readable, no library; page.py puts it together
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["from_folders", "gather", "page"]
 
 
 def from_folders(paths: Iterable[str | Path], say: Callable[[str], None] = lambda note: None) -> str:
-    """The page of everything under these paths, the paper's claims judged where there are records of it.
+    """The page of everything under these paths, with the paper's claims judged where its records are among them.
 
-    What is damaged and left out stands on the page, and goes to `say`.
+    What is damaged is left out. The page says so, and `say` gets the note.
     """
     gathered = gather(paths)
     for note in gathered.left_out:

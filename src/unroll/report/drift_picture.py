@@ -17,16 +17,16 @@ SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = ("#1f5fa8", "#c2452d", "#2f7d4f", "#8a5a9e", "#b07d12", "#4a4a4a")
 INK, QUIET = "#222222", "#777777"
 APART = 0.06  # of the upper panel's height, between two labels
-LEAST = 0.01  # nats that the lower panel shows at least: chance should not look like much
+LEAST = 0.01  # nats that the lower panel shows at least, so that chance does not look like much
 
 
 def save(drifts: Mapping[str, Drift], path: Path) -> None:
-    """Draw runs, by their names."""
+    """Draw runs, each by its name."""
     picture_files.save(lambda: draw(drifts), path)
 
 
 def draw(drifts: Mapping[str, Drift]) -> Figure:
-    """Above, perplexity itself; below, magnified, what old states cost more than windows of k2 tokens."""
+    """Draw perplexity above; below, magnified, the cost of old states against windows of k2 tokens."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -35,9 +35,9 @@ def draw(drifts: Mapping[str, Drift]) -> Figure:
     upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 1]})
     upper.set_xscale("log")
     upper.set_yscale("log")
-    for place, drift in enumerate(drifts.values()):
-        _line(upper, drift, COLOURS[place % len(COLOURS)])
-        _difference(lower, drift, COLOURS[place % len(COLOURS)])
+    for index, drift in enumerate(drifts.values()):
+        _line(upper, drift, COLOURS[index % len(COLOURS)])
+        _difference(lower, drift, COLOURS[index % len(COLOURS)])
     _frame(upper, lower, drifts)
     for axes in (upper, lower):
         _mark_k2(axes, drifts, named=axes is upper)
@@ -58,7 +58,8 @@ def _heading(axes: Any, title: str, words: str) -> None:
 
 
 def _difference(axes: Any, drift: Drift, colour: str) -> None:
-    ages, above = _ages(drift), [b.above for b in drift.bins]
+    ages = _ages(drift)
+    above = [b.above for b in drift.bins]
     low, high = ([b.above + sign * b.above_error for b in drift.bins] for sign in (-1, 1))
     axes.fill_between(ages, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.plot(ages, above, color=colour, linewidth=1.6, marker="o", markersize=2.8)
@@ -100,7 +101,7 @@ def _frame(upper: Any, lower: Any, drifts: Mapping[str, Drift]) -> None:
     upper.yaxis.minorticks_off()
     upper.set_xlim(0.9, max(d.tokens for d in drifts.values()) * 1.05)
     upper.set_ylabel("perplexity", fontsize=8.5, color=INK)
-    # States that have read little are worse by far; what is to be seen below is what happens to old ones.
+    # States that have read little are worse by far; the lower panel is for old ones.
     old = [abs(b.above) + b.above_error for d in drifts.values() for b in d.bins if b.first > d.k2 / 2]
     most = 1.15 * max([LEAST, *(value for value in old if math.isfinite(value))])
     lower.set_ylim(-most, most)
@@ -120,17 +121,22 @@ def _mark_k2(axes: Any, drifts: Mapping[str, Drift], named: bool) -> None:
     for k2 in sorted({d.k2 for d in drifts.values()}):
         axes.axvline(k2, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
         if named:
-            place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-            axes.annotate(f"k2 = {k2}", (k2, 1), (3, -4), fontsize=7.5, color=QUIET, **place)
+            position = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+            axes.annotate(f"k2 = {k2}", (k2, 1), (3, -4), fontsize=7.5, color=QUIET, **position)
 
 
 def _labels(axes: Any, ends: Mapping[str, float]) -> None:
-    """Names at the lines' right ends, pushed apart where they would meet."""
+    """Write names at the lines' right ends, pushed apart where they would meet."""
     low, high = (math.log(y) for y in axes.get_ylim())
     heights = {name: (math.log(end) - low) / (high - low) for name, end in ends.items()}
     height = -math.inf
     for name in sorted(ends, key=lambda name: heights[name]):
         height = max(heights[name], height + APART)
-        place = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "annotation_clip": False}
+        offset = {
+            "xycoords": "axes fraction",
+            "textcoords": "offset points",
+            "va": "center",
+            "annotation_clip": False,
+        }
         colour = COLOURS[list(ends).index(name) % len(COLOURS)]
-        axes.annotate(picture_files.label(name), (1, height), (6, 0), fontsize=8, color=colour, **place)
+        axes.annotate(picture_files.label(name), (1, height), (6, 0), fontsize=8, color=colour, **offset)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unroll.base import untrusted
 from unroll.base.errors import InputError, RunError
-from unroll.report import folders
+from unroll.report import run_curves
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper import records
 from unroll.studies.paper.records import Curve, Record
@@ -25,15 +25,17 @@ class Gathered:
     records: dict[str, Record] = field(default_factory=dict)
     runs: tuple[tuple[str, Curve], ...] = ()
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()  # what is damaged, and how
+    left_out: tuple[str, ...] = ()  # folders that are damaged, and how
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
-    """Everything under these paths, each run and curve once; what is damaged is left out and noted.
+    """Gather everything under these paths, each run and curve once; leave out and note what is damaged.
 
-    A path under which there is nothing was mistyped: nothing is gathered then, and all of those are named at once.
+    A path that does not exist was mistyped. Then nothing is gathered, and one error names all of them.
     """
-    found, mistyped, wrong = Gathered(), list[str](), list[str]()
+    gathered = Gathered()
+    mistyped: list[str] = []
+    wrong: list[str] = []
     for path in dict.fromkeys(Path(p) for p in paths):
         try:
             _require_folder(path)
@@ -46,15 +48,16 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
         except InputError as error:
             wrong += error.problems
             inside = _left_out(path, name, error)
-        found = _joined(found, inside)
-    if mistyped or not (found.records or found.runs):
+        gathered = _joined(gathered, inside)
+    if mistyped or not (gathered.records or gathered.runs):
         raise RunError(*dict.fromkeys([*mistyped, *wrong] or [f"There is nothing to report on. {REMEDY}"]))
-    return replace(found, runs=tuple(sorted(found.runs, key=lambda run: (natural(run[0]), run[1].sample))))
+    return replace(gathered, runs=tuple(sorted(gathered.runs, key=lambda run: (natural(run[0]), run[1].sample))))
 
 
 def _require_folder(path: Path) -> None:
     try:
-        exists, folder = path.exists(), path.is_dir()
+        exists = path.exists()
+        folder = path.is_dir()
     except (OSError, ValueError) as error:  # a name that is too long, say
         raise RunError(f"{path} cannot be looked at: {error}. {REMEDY}") from None
     if not exists:
@@ -64,7 +67,7 @@ def _require_folder(path: Path) -> None:
 
 
 def _left_out(path: Path, name: str, error: InputError) -> Gathered:
-    """A note in the place of what is damaged; a page names no path of the machine it was made on."""
+    """Note what is damaged and left out. A page names no path of the machine that made it."""
     return Gathered(left_out=(f"{name} is left out. {' '.join(error.problems)}".replace(str(path), name),))
 
 
@@ -77,8 +80,9 @@ def _of(path: Path, name: str) -> Gathered:
 
 
 def _together(path: Path, name: str, children: Iterable[Path], nothing: str, notes: tuple[str, ...] = ()) -> Gathered:
-    """What the folders inside one hold; those that are damaged are left out, unless there is nothing else."""
-    found, wrong = Gathered(notes=notes), list[str]()
+    """Gather the folders inside one; damaged ones are left out, unless there is nothing else."""
+    gathered = Gathered(notes=notes)
+    wrong: list[str] = []
     for child in children:
         inside = f"{name}/{child.name}"
         if not untrusted.is_folder(child):
@@ -88,10 +92,10 @@ def _together(path: Path, name: str, children: Iterable[Path], nothing: str, not
         except InputError as error:
             wrong += error.problems
             here = _left_out(child, inside, error)
-        found = _joined(found, here) if here else found
-    if not (found.records or found.runs or notes):
+        gathered = _joined(gathered, here) if here else gathered
+    if not (gathered.records or gathered.runs or notes):
         raise RunError(*(wrong or [nothing]))
-    return found
+    return gathered
 
 
 def _kind(path: Path, name: str) -> Gathered | None:
@@ -102,16 +106,16 @@ def _kind(path: Path, name: str) -> Gathered | None:
         if not read:
             raise RunError(f"{path / 'records'} holds no record of a figure. {REMEDY}")
         return Gathered(records=read)
-    if path.name == "records" and (own := records.read(path.absolute().parent)):
-        return Gathered(records=own)
+    if path.name == "records" and (sibling_records := records.read(path.absolute().parent)):
+        return Gathered(records=sibling_records)
     if SweepFolder(path).is_sweep():
         return _sweep(path, name)
     return None
 
 
 def _run(path: Path, name: str) -> Gathered:
-    """A run's curves, as what was trained; what run.toml says otherwise is noted."""
-    curves, changes = folders.curves(RunFolder(path))
+    """A run's curves as it was trained; a note says where run.toml differs."""
+    curves, changes = run_curves.curves(RunFolder(path))
     notes = (f"{name}: run.toml was changed after the training ({'; '.join(changes)}).",) if changes else ()
     return Gathered(runs=tuple((name, curve) for curve in curves), notes=notes)
 
@@ -129,8 +133,8 @@ def _sweep(path: Path, name: str) -> Gathered:
 def _joined(one: Gathered, other: Gathered) -> Gathered:
     scales = sorted({record.scale for each in (one, other) for record in each.records.values()})
     if len(scales) > 1:
-        told = " and ".join(f"{scale:g}" for scale in scales)
-        raise RunError(f"Records of scales {told} cannot share a page: their curves mean different things.")
+        listed = " and ".join(f"{scale:g}" for scale in scales)
+        raise RunError(f"Records of scales {listed} cannot share a page: their curves mean different things.")
     both = dict(one.records)
     for figure, record in other.records.items():
         both[figure] = _merged(both[figure], record) if figure in both else record
@@ -139,7 +143,7 @@ def _joined(one: Gathered, other: Gathered) -> Gathered:
 
 
 def _merged(one: Record, other: Record) -> Record:
-    """Records of one figure from two folders: more seeds, say. What both hold is shown once."""
+    """Join records of one figure from two folders, which may hold different seeds. What both hold is shown once."""
     new = tuple(curve for curve in other.curves if curve not in one.curves)
     return replace(
         one,

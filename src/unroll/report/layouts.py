@@ -85,7 +85,7 @@ PAPER = (
     ),
 )  # fmt: skip
 
-# The extras by what they change: name, title, the fields, and what is asked.
+# The extras by what they change: name, title, the fields, and the question.
 TOPICS = (
     ("dropout", "Dropout", {"dropout"}, "Does dropout cure the overfitting on Music?"),
     ("learning", "Learning rate and optimiser", {"learning_rate", "optimiser"}, "The bump on Finnish with 128 units."),
@@ -102,45 +102,52 @@ CARRIED_TOPIC = (
 )
 
 
-def paper(records: Mapping[str, Record], every: Curves) -> list[dict[str, Any]]:
+def paper(records: Mapping[str, Record], page_curves: Curves) -> list[dict[str, Any]]:
     """The figures that records hold, in the paper's order."""
     for name, record in records.items():
         for curve in record.curves:
-            every.place(curve, name)
-    found = [figure(layout, records[layout.name].curves, every) for layout in PAPER if _holds(records, layout.name)]
-    return found + (_extras(records, every) if _holds(records, "extras") else [])
+            page_curves.number(curve, name)
+    figures = [
+        figure(layout, records[layout.name].curves, page_curves) for layout in PAPER if _holds(records, layout.name)
+    ]
+    return figures + (_extras(records, page_curves) if _holds(records, "extras") else [])
 
 
 def _holds(records: Mapping[str, Record], name: str) -> bool:
     return name in records and bool(records[name].curves)
 
 
-def _extras(records: Mapping[str, Record], every: Curves) -> list[dict[str, Any]]:
-    """A figure for each question, with the paper's own setting beside what was changed."""
-    extras, base = records["extras"].curves, [curve for curve in every.curves if not curve.variant]
+def _extras(records: Mapping[str, Record], page_curves: Curves) -> list[dict[str, Any]]:
+    """A figure for each question, with the paper's own setting beside the changed ones."""
+    extras = records["extras"].curves
+    base = [curve for curve in page_curves.curves if not curve.variant]
     rest = [curve for curve in extras if curve.variant]
-    found = []
+    figures = []
     for name, title, changed, about in TOPICS:
-        own = [curve for curve in rest if curve.variant.keys() <= changed]
-        rest = [curve for curve in rest if curve not in own]
-        if own:
-            found.append(figure(_topic(name, title, about), [*_beside(own, base), *own], every))
+        changed_curves = [curve for curve in rest if curve.variant.keys() <= changed]
+        rest = [curve for curve in rest if curve not in changed_curves]
+        if changed_curves:
+            figures.append(
+                figure(_topic(name, title, about), [*_beside(changed_curves, base), *changed_curves], page_curves)
+            )
     if rest:
-        found.append(figure(_topic("others", "Other settings", "What else was varied."), rest, every))
-    return found + _starts([*extras, *base], every)
+        figures.append(figure(_topic("others", "Other settings", "What else was varied."), rest, page_curves))
+    return figures + _starts([*extras, *base], page_curves)
 
 
 def _topic(name: str, title: str, about: str) -> Layout:
     def panel(curve: Curve) -> Label:
-        corpus, scheme, shape = _corpus(curve), _scheme(curve), _shape(curve)
+        corpus = _corpus(curve)
+        scheme = _scheme(curve)
+        shape = _shape(curve)
         return (corpus[0], scheme[0], shape[0]), f"{corpus[1]}, scheme {curve.scheme}, {shape[1]}"
 
     return Layout(f"extras-{name}", f"Extras: {title}", about, panel, _variant, _k1, "setting", "k1")
 
 
-def _beside(own: Sequence[Curve], base: Sequence[Curve]) -> list[Curve]:
-    """The same without the change."""
-    wanted = {replace(curve.series, varied=()) for curve in own}
+def _beside(changed_curves: Sequence[Curve], base: Sequence[Curve]) -> list[Curve]:
+    """The curves of the same trainings without the change."""
+    wanted = {replace(curve.series, varied=()) for curve in changed_curves}
     seen: dict[tuple[Any, int], Curve] = {}
     for curve in base:
         if curve.series in wanted:
@@ -148,14 +155,14 @@ def _beside(own: Sequence[Curve], base: Sequence[Curve]) -> list[Curve]:
     return list(seen.values())
 
 
-def _starts(curves: Sequence[Curve], every: Curves) -> list[dict[str, Any]]:
+def _starts(curves: Sequence[Curve], page_curves: Curves) -> list[dict[str, Any]]:
     scored = [curve for curve in curves if any(value is not None for value in curve.points.get(CARRIED, ()))]
-    scored = list({every.place(curve): curve for curve in scored}.values())
+    scored = list({page_curves.number(curve): curve for curve in scored}.values())
     if not scored:
         return []
     carried = [replace(curve, sample=CARRIED) for curve in scored]
     for curve in carried:
-        every.place(curve, "extras")
+        page_curves.number(curve, "extras")
 
     def start(curve: Curve) -> Label:
         words = "from the carried states" if curve.sample == CARRIED else "from zeros"
@@ -163,11 +170,11 @@ def _starts(curves: Sequence[Curve], every: Curves) -> list[dict[str, Any]]:
 
     name, title, about = CARRIED_TOPIC
     layout = Layout(f"extras-{name}", f"Extras: {title}", about, _corpus, start, _k1, "start", "k1")
-    return [figure(layout, [*scored, *carried], every)]
+    return [figure(layout, [*scored, *carried], page_curves)]
 
 
-# What tells plain runs apart, in the order in which a label says it.
-TELLING: tuple[tuple[str, Labelled], ...] = (
+# What distinguishes plain runs, in the order in which a label says it.
+DISTINGUISHING: tuple[tuple[str, Labelled], ...] = (
     ("scheme", _scheme),
     ("architecture", _shape),
     ("k2", _k2),
@@ -176,15 +183,15 @@ TELLING: tuple[tuple[str, Labelled], ...] = (
 )
 
 
-def runs(named: Sequence[tuple[str, Curve]], every: Curves) -> list[dict[str, Any]]:
-    """Any other runs: a panel a corpus, a colour for each combination of what varies, a line a k1."""
+def runs(named: Sequence[tuple[str, Curve]], page_curves: Curves) -> list[dict[str, Any]]:
+    """Lay out any other runs: a panel a corpus, a colour for each combination of what varies, a line a k1."""
     for name, curve in named:
-        every.place(curve, name)
-    curves = [curve for _, curve in named if curve.own]
+        page_curves.number(curve, name)
+    curves = [curve for _, curve in named if curve.scored]
     if not curves:
         return []
-    varied = [(name, labelled) for name, labelled in TELLING if len({labelled(curve) for curve in curves}) > 1]
-    by_k1 = not varied  # then k1 may have the colours
+    varied = [(name, labelled) for name, labelled in DISTINGUISHING if len({labelled(curve) for curve in curves}) > 1]
+    by_k1 = not varied  # then k1 has the colours
     layout = Layout(
         "curves",
         "Test perplexity",
@@ -195,19 +202,19 @@ def runs(named: Sequence[tuple[str, Curve]], every: Curves) -> list[dict[str, An
         "k1" if by_k1 else ", ".join(name for name, _ in varied),
         "k1",
     )
-    return [figure(layout, curves, every)]
+    return [figure(layout, curves, page_curves)]
 
 
 def _combined(labels: Sequence[Labelled]) -> Callable[[Curve], Label]:
     def label(curve: Curve) -> Label:
-        told = [labelled(curve) for labelled in labels]
+        parts = [labelled(curve) for labelled in labels]
         # A variant may hold values of any kind: as text they can be sorted.
-        return json.dumps([key for key, _ in told], default=str), " · ".join(words for _, words in told)
+        return json.dumps([key for key, _ in parts], default=str), " · ".join(words for _, words in parts)
 
     return label
 
 
 def _distinct_corpora(curves: Sequence[Curve]) -> Callable[[Curve], Label]:
-    """By title and content: two texts of one name are told apart by their hashes."""
+    """By title and content: hashes distinguish two texts of one name."""
     words = told_apart((curve.title, curve.sha256) for curve in curves)
     return lambda curve: ((_corpus(curve)[0], curve.sha256), words(curve.title, curve.sha256))

@@ -1,4 +1,4 @@
-"""Everything put together: one page, complete in itself, the same bytes for the same input."""
+"""The whole page: complete in itself, the same bytes for the same input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unroll.report import layouts
 from unroll.report.curves import Curves
 from unroll.report.gathering import Gathered
 from unroll.studies.paper import causes, instability
-from unroll.studies.paper.claims.words import WARM_UP
+from unroll.studies.paper.claims.thresholds import WARM_UP
 from unroll.studies.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS
 from unroll.studies.paper.records import Record
 
@@ -28,9 +28,9 @@ ENDED = ("finished", "stopped")
 
 def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
     """The page's text; `verdicts` are those of `unroll.studies.paper.claims` as plain data."""
-    every = Curves()
-    figures = layouts.paper(gathered.records, every) + layouts.runs(gathered.runs, every)
-    curves, grids = every.facts()
+    page_curves = Curves()
+    figures = layouts.paper(gathered.records, page_curves) + layouts.runs(gathered.runs, page_curves)
+    curves, grids = page_curves.facts()
     timing = gathered.records.get("timing")
     data = {
         "figures": figures,
@@ -47,9 +47,9 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
 
 
 def _findings(records: Mapping[str, Record]) -> list[dict[str, Any]]:
-    """What the records say beyond the claims, as sections of tables: those for which there is something to say."""
+    """What the records say beyond the claims, as sections of tables; a section without a table is left out."""
     readings = instability.readings(records)
-    scored = any(own.apart for own in readings)
+    scored = any(run.apart for run in readings)
     sections = (
         (
             "instability",
@@ -57,10 +57,10 @@ def _findings(records: Mapping[str, Record]) -> list[dict[str, Any]]:
             instability.ABOUT,
             instability.every_table(readings) if scored else {},
         ),
-        ("causes", "What lies behind unexpected verdicts", causes.ABOUT, causes.found(records)),
+        ("causes", "What lies behind unexpected verdicts", causes.ABOUT, causes.every_table(records)),
     )
     return [
-        {"id": id, "title": title, "about": about, "tables": [{"title": t, **asdict(own)} for t, own in tables.items()]}
+        {"id": id, "title": title, "about": about, "tables": [{"title": t, **asdict(tables[t])} for t in tables]}
         for id, title, about, tables in sections
         if tables
     ]
@@ -79,13 +79,13 @@ def _filled(title: str, subtitle: str, data: Mapping[str, Any]) -> str:
         "SCRIPT_HASH": _hash(script),
         "DATA": embedded(data),
     }
-    # Piece by piece, not by replacing again and again: what is filled in may itself look like a place to fill.
+    # Piece by piece, in one pass: a value that is filled in may itself look like a name to replace.
     pieces = _text("page.html").split("@")
     return "".join(values.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def embedded(data: Any) -> str:
-    """JSON that cannot end the element it stands in: no <, > or &, and nothing but ASCII.
+    """JSON that cannot end its element: no <, > or &, and nothing but ASCII.
 
     >>> embedded({"name": "</script>"})
     '{"name":"\\\\u003c/script\\\\u003e"}'
@@ -101,7 +101,7 @@ def _text(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a browser must find the element to hold, or it does not use it."""
+    """The hash that a browser asks of the element, or it does not use it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -119,25 +119,25 @@ def _subtitle(records: Mapping[str, Record]) -> str:
     scale = next(iter(records.values())).scale
     versions = sorted({record.unroll for record in records.values()})
     words = "De Boom, Demeester and Dhoedt, Comparing Training and Sampling Schemes"
-    told = f"scale {scale:g}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    return f"{words}: {told}, unroll {', '.join(versions)}"
+    scale_and_seeds = f"scale {scale:g}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    return f"{words}: {scale_and_seeds}, unroll {', '.join(versions)}"
 
 
 def _notes(gathered: Gathered) -> list[str]:
     """What a reader must know before the rest."""
-    found = []
+    notes = []
     scale = next((record.scale for record in gathered.records.values()), 1.0)
     if scale < 1:
-        found.append(f"The paper in small (scale {scale:g}): it shows that everything runs, and judges nothing.")
+        notes.append(f"The paper in small (scale {scale:g}): it shows that everything runs, and judges nothing.")
     curves = [curve for record in gathered.records.values() for curve in record.curves]
     curves += [curve for _, curve in gathered.runs]
     rebuilt = sorted({curve.title for curve in curves if "(reconstruction)" in curve.title})
     if rebuilt:
-        found.append(
+        notes.append(
             f"Not the paper's own files: {', '.join(rebuilt)}. Their perplexities can be compared with each other, "
             "and with the paper's only in kind."
         )
     unfinished = sorted({name for name, curve in gathered.runs if curve.state not in ENDED})
     if unfinished:
-        found.append(f"Not finished: {', '.join(unfinished)}.")
-    return [*found, *gathered.notes, *gathered.left_out]
+        notes.append(f"Not finished: {', '.join(unfinished)}.")
+    return [*notes, *gathered.notes, *gathered.left_out]

@@ -31,9 +31,10 @@ class Layout:
     top: float | None = None  # where the first view of the perplexity axis ends
 
 
-def figure(layout: Layout, curves: Sequence[Curve], every: Curves) -> dict[str, Any]:
-    """The figure as the page's data: curves by their place among `every`."""
-    groups, lines = _labels(curves, layout.group), _labels(curves, layout.line)
+def figure(layout: Layout, curves: Sequence[Curve], page_curves: Curves) -> dict[str, Any]:
+    """The figure as the page's data; curves stand there by their numbers in `page_curves`."""
+    groups = _labels(curves, layout.group)
+    lines = _labels(curves, layout.line)
     panels = []
     for title in _labels(curves, layout.panel):
         inside = [curve for curve in curves if layout.panel(curve) == title]
@@ -42,7 +43,7 @@ def figure(layout: Layout, curves: Sequence[Curve], every: Curves) -> dict[str, 
             key = groups.index(layout.group(curve)), lines.index(layout.line(curve))
             together.setdefault(key, []).append(curve)
         series = [
-            {"group": group, "line": line, "curves": [every.place(curve) for curve in seeds]}
+            {"group": group, "line": line, "curves": [page_curves.number(curve) for curve in seeds]}
             for (group, line), several in sorted(together.items())
             for seeds in _seeds(several)
         ]
@@ -67,7 +68,7 @@ def _labels(curves: Sequence[Curve], labelled: Labelled) -> list[Label]:
 
 
 def _seeds(curves: Sequence[Curve]) -> list[list[Curve]]:
-    """One band for several seeds; curves of one seed are not seeds of each other, and stay apart."""
+    """Gather several seeds into one band; curves of one seed are not seeds of each other, and stay apart."""
     several = sorted(curves, key=lambda curve: curve.seed)
     if len({curve.seed for curve in several}) == len(several):
         return [several]

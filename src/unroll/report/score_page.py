@@ -1,8 +1,8 @@
 """A scored text as one page: no script, nothing to load, works from a file.
 
-Whatever comes from a text, a vocabulary or a run stands in the page as text: it is made visible first, so that no
-character can hide or turn the reading direction, and escaped then. The page's own policy forbids it everything but its
-own style sheet.
+Everything that comes from a text, a vocabulary or a run stands in the page as text. It is made visible and then
+escaped, so that no character can hide or turn the reading direction. The page's own policy forbids it everything but
+its own style sheet.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _parts(heading: Mapping[str, str], first: str, tokens: Sequence[Surprisal], 
         yield f"<div><dt>{name}</dt><dd>{number}</dd></div>\n"
     yield "</dl>\n<h2>Token by token</h2>\n<p>Point at a token, or move to it with the Tab key: its surprise, and the "
     yield 'likeliest in its place. One bit is a coin’s toss.</p>\n<ul class="key" aria-label="bits of surprise">\n'
-    for place, words in enumerate(_levels()):
-        yield f'<li class="l{place}">{words}</li>\n'
+    for index, words in enumerate(_levels()):
+        yield f'<li class="l{index}">{words}</li>\n'
     yield '</ul>\n<div class="text">'
     yield f'<span class="first" tabindex="0" role="note" aria-label="{_text(_quoted(first))}&#10;'
     yield f'the first token: nothing comes before it that could predict it">{_text(first)}</span>'
@@ -118,28 +118,29 @@ def _levels() -> list[str]:
 
 
 def _label(token: Surprisal) -> str:
-    """What is told of one token, a line each; the token itself is marked where it is among the likeliest."""
+    """One token's numbers, a line each; the token is marked where it is among the likeliest."""
     lines = [f"{_quoted(token.symbol)}   {token.bits:.2f} bits   ({_share(2**-token.bits)})"]
     names = [_quoted(a.symbol) for a in token.alternatives]
     width = max(map(len, names), default=0)
-    for place, (name, a) in enumerate(zip(names, token.alternatives, strict=True), 1):
-        own = "  ← this one" if place == token.rank else ""
-        lines.append(f"{name:<{width}}  {_share(a.probability):>7}{own}")
+    for rank, (name, a) in enumerate(zip(names, token.alternatives, strict=True), 1):
+        mark = "  ← this one" if rank == token.rank else ""
+        lines.append(f"{name:<{width}}  {_share(a.probability):>7}{mark}")
     if token.rank > len(names):
         lines.append(f"{token.rank - 1:,} were likelier")
     return "&#10;".join(map(_text, lines))
 
 
 def _most_surprising(first: str, tokens: Sequence[Surprisal]) -> list[tuple[Surprisal, str]]:
-    before, found = _one_line(first), []
+    before = _one_line(first)
+    pairs = []
     for token in tokens:
-        found.append((token, before))
+        pairs.append((token, before))
         before = (before + _one_line(token.symbol))[-BEFORE:]
-    return heapq.nlargest(MOST, found, key=lambda pair: pair[0].bits)
+    return heapq.nlargest(MOST, pairs, key=lambda pair: pair[0].bits)
 
 
 def _one_line(text: str) -> str:
-    """Made visible, without the line ends themselves."""
+    """Make a text visible, without its line ends."""
     return pictured(text).replace("\n", "").replace("\t", "")
 
 

@@ -1,4 +1,4 @@
-"""A run's folder of checkpoints: batch-000000120.safetensors and the one before it. Nothing else in it is ours."""
+"""A run's folder of checkpoints: batch-000000120.safetensors and the one before it. Its other files are not ours."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The files of that folder."""
+    """The checkpoint files of a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, batch: int) -> Path:
-        """Where the checkpoint of a batch lies, or would lie."""
+        """The path of a batch's checkpoint, whether it exists or not."""
         return self.folder / f"batch-{batch:09d}.safetensors"
 
     def batches(self) -> list[int]:
-        """The batches at which there is a checkpoint, good or bad, in order."""
+        """The batches that have a checkpoint, good or bad, in order."""
         if not untrusted.is_folder(self.folder):
             return []
         names = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
@@ -48,11 +48,12 @@ class Checkpoints:
         return sorted(batch for batch in batches if untrusted.is_regular(self.path(batch)))
 
     def read(self, batch: int, at_most: int) -> Checkpoint:
-        """A checkpoint of no more bytes, or a RunError that says what is wrong with it."""
+        """Read a checkpoint of at most this many bytes, or raise a RunError that says what is wrong with it."""
         path = self.path(batch)
         tensors, facts = atomic_files.unseal(path, at_most)
         try:
-            stated, size = int(facts["batch"]), int(facts["metrics_bytes"])
+            stated = int(facts["batch"])
+            size = int(facts["metrics_bytes"])
             if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
                 raise ValueError
         except (KeyError, ValueError):
@@ -62,7 +63,7 @@ class Checkpoints:
         return Checkpoint(batch, tensors, facts)
 
     def newest_facts(self) -> dict[str, str]:
-        """What the newest checkpoint with a header says of its run; its hash is not checked."""
+        """What the newest checkpoint with a header states about its run; its hash is not checked."""
         for batch in reversed(self.batches()):
             with suppress(RunError):
                 return atomic_files.header_facts(self.path(batch))
@@ -87,12 +88,12 @@ class Checkpoints:
                 self.path(batch).unlink(missing_ok=True)
 
     def clear_partials(self) -> None:
-        """Remove what killed processes left half written, for whoever holds the run."""
+        """Remove what killed processes left half written; the caller holds the run."""
         if untrusted.is_folder(self.folder):
             atomic_files.clear_partials(self.folder, lambda name: bool(_NAME.fullmatch(name)), alone=True)
 
     def remove(self) -> None:
-        """Delete the checkpoints, and the folder unless somebody keeps a file of his own there."""
+        """Delete the checkpoints, and the folder unless it holds other files."""
         self.drop()
         self.clear_partials()
         if untrusted.is_folder(self.folder):

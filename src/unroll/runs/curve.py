@@ -22,7 +22,7 @@ def save(folder: RunFolder) -> None:
 
 
 def problem_saving(folder: RunFolder) -> str | None:
-    """Draw it where that can be done; else why not, in words: a run that has ended is not lost for a picture."""
+    """Draw the picture, or say why it cannot be drawn: a run that has ended is not lost for a picture."""
     try:
         save(folder)
     except Exception as error:
@@ -31,7 +31,7 @@ def problem_saving(folder: RunFolder) -> str | None:
 
 
 def draw(folder: RunFolder) -> Figure:
-    """The curve as a figure."""
+    """Draw the curve as a figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
@@ -41,7 +41,7 @@ def draw(folder: RunFolder) -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(xscale="log", yscale="log")
     for procedure, colour in COLOURS.items():
-        # A perplexity too large for a float stands as null in the metrics: it has no place on the picture either.
+        # A perplexity too large for a float stands as null in the metrics: it is not in the picture either.
         points = [(m["sequences"], p) for m in lines if (p := m["perplexity"].get(procedure))]
         if points:
             axes.plot(
@@ -50,7 +50,7 @@ def draw(folder: RunFolder) -> Figure:
     if status["state"] == "stopped":
         axes.axvline(max(status["batch"], 1) * experiment.rows, color="#888888", linestyle=":", label="stopped")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(ScalarFormatter())
@@ -58,7 +58,7 @@ def draw(folder: RunFolder) -> Figure:
     axes.set_xlabel("train sequences")
     axes.set_ylabel("perplexity of the test set")
     model = f"{experiment.cell} {experiment.layers} × {experiment.hidden}"
-    # Not wrapped by matplotlib, which takes a `$` for a formula there, whatever it is asked to do.
+    # matplotlib does not wrap it: while wrapping it takes a `$` for a formula, whatever it is asked to do.
     title = textwrap.fill(f"{picture_files.label(experiment.title)}: {model}, {experiment.scheme}", TITLE)
     axes.set_title(title, fontsize=8)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
@@ -67,6 +67,6 @@ def draw(folder: RunFolder) -> Figure:
     return figure
 
 
-def _thousands(value: float) -> str:
-    """64, 1k, 200k, 1M: shorter than a number's name, and no formula."""
+def thousands(value: float) -> str:
+    """64, 1k, 200k, 1M: shorter than the number in full, and no formula."""
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

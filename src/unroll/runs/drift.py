@@ -1,13 +1,13 @@
 """Drift: how perplexity depends on the number of tokens read since the state was reset, far beyond k2.
 
-Training shows a model no state older than k2 tokens (or, where states are carried, none at all that was not its own).
-Progressive sampling lets the state run on for ever. What that costs, or gains, is what tells schemes 1 and 3 apart:
+Training shows a model no state older than k2 tokens; where states are carried, it shows none but the model's own.
+Progressive sampling lets the state run on for ever. The cost or the gain of that is what distinguishes schemes 1 and 3:
 windowed predicts every token from a state exactly k2 tokens old.
 
-Many stretches of one text are read side by side, each from the reset state. The token after p of them is predicted by
-a state of age p. A few hundred stretches meet tokens that are harder or easier than the text is: averages of them alone
-scatter by a tenth. So each prediction is compared with what a window of k2 tokens says of the very same token, and that
-mean difference, far more certain, is added to the windowed value of the whole text.
+Many stretches of one text are read side by side, each from the reset state. A state of age p predicts the token after p
+tokens of a stretch. A few hundred stretches meet tokens that are harder or easier than the text is, so averages of them
+alone scatter by a tenth. Each prediction is therefore compared with what a window of k2 tokens says about the very same
+token. That mean difference is far more certain, and it is added to the windowed value of the whole text.
 
 Shapes: M runs (one), N ages, n of them at a time, R stretches, H hidden, V vocabulary.
 """
@@ -45,9 +45,9 @@ class Bin:
     first: int  # tokens since the reset
     last: int
     predictions: int
-    nats: float  # the mean negative log-likelihood of the tokens met
+    nats: float  # the mean negative log-likelihood of the tokens it predicted
     error: float  # its standard error, over the stretches
-    above: float  # the same less what a window of k2 tokens says of those tokens
+    above: float  # the same less what a window of k2 tokens says about those tokens
     above_error: float
 
 
@@ -61,10 +61,10 @@ class Drift:
     windowed: Perplexity  # of the whole text
     bins: tuple[Bin, ...]
 
-    def perplexity(self, own: Bin, errors: float = 0.0) -> float:
-        """Of the whole text at this age; or so many standard errors above it."""
-        nats = self.windowed.nats + own.above + errors * own.above_error
-        return Perplexity(nats, own.predictions).perplexity
+    def perplexity(self, ages: Bin, errors: float = 0.0) -> float:
+        """The whole text's perplexity at these ages, or this many standard errors above it."""
+        nats = self.windowed.nats + ages.above + errors * ages.above_error
+        return Perplexity(nats, ages.predictions).perplexity
 
 
 def perplexity_since_reset(
@@ -79,7 +79,8 @@ def perplexity_since_reset(
 
     `tokens` is the oldest age, 10 · k2 by default, or half of the text where that is shorter.
     """
-    ids, k2 = text_ids(run, corpus), run.experiment.scheme.k2
+    ids = text_ids(run, corpus)
+    k2 = run.experiment.scheme.k2
     tokens = reach(len(ids), k2, tokens)
     if starts < 2:
         raise ConfigurationError(f"starts must be at least 2. Got {starts}.")
@@ -92,7 +93,7 @@ def perplexity_since_reset(
     nll_NR = _by_age(run.model, ids_N, starts_R, tokens, between)
     if not (np.isfinite(nll_NR).all() and np.isfinite(window_N).all()):
         raise RunError(DIVERGED)
-    # Age 1 has read one token and predicts the one after it, which stands one place further than the stretch begins.
+    # Age 1 has read one token and predicts the next, which lies one token after the beginning of the stretch.
     targets_NR = starts_R + np.arange(1, tokens + 1)[:, None]
     above_NR = nll_NR - window_N[targets_NR - k2]
     bins = tuple(_bin(first, last, nll_NR, above_NR) for first, last in edges(tokens, k2))
@@ -102,7 +103,7 @@ def perplexity_since_reset(
 
 def reach(length: int, k2: int, tokens: int | None = None) -> int:
     """The oldest age: as asked, or 10 · k2, or half of what a short text allows."""
-    # Every predicted token must have k2 tokens before it, for a window to predict it too; two stretches must differ.
+    # A window must predict the same tokens, so k2 tokens must lie before each; and two stretches must differ.
     most = length - k2 - 1
     if most < 1:
         raise CorpusError(f"Drift needs more than k2 + 1 = {k2 + 1} tokens of text; there are {length}.")
@@ -122,13 +123,13 @@ def edges(tokens: int, k2: int) -> list[tuple[int, int]]:
     [(1, 1), (2, 2), (3, 4), (5, 5), (6, 7), (8, 10), (11, 14), (15, 20), (21, 28), (29, 40)]
     """
     octaves = range(-PER_OCTAVE * math.ceil(math.log2(k2)), PER_OCTAVE * math.ceil(math.log2(max(tokens, 2))))
-    ends = {round(k2 * 2 ** (place / PER_OCTAVE)) for place in octaves}
+    ends = {round(k2 * 2 ** (step / PER_OCTAVE)) for step in octaves}
     kept = [*sorted(end for end in ends if 1 <= end < tokens), tokens]
     return [(before + 1, end) for before, end in zip([0, *kept], kept, strict=False)]
 
 
 def _starting_points(length: int, k2: int, tokens: int, starts: int, seed: int) -> NDArray[np.int64]:
-    """One drawn from each of as many equal parts of the text, so that all of it is seen."""
+    """Draw one point from each of as many equal parts of the text, so that all of it is read."""
     possible = length - tokens - k2 + 1
     parts = min(starts, possible)
     drawn = randomness.uniform(seed, "drift", 0, parts)
@@ -138,26 +139,29 @@ def _starting_points(length: int, k2: int, tokens: int, starts: int, seed: int) 
 def _by_age(
     model: Model, ids_N: Tensor, starts_R: NDArray[np.int64], tokens: int, between: Callable[[], None]
 ) -> NDArray[np.float64]:
-    """−log p of the token after p others of each stretch, for p = 1 … N."""
-    R, H = len(starts_R), model.experiments[0].hidden
-    places_NR = torch.arange(tokens + 1).unsqueeze(1) + torch.from_numpy(starts_R)
-    stretch_NR = ids_N[places_NR.to(ids_N.device)]
+    """−log p of the token after p tokens of each stretch, for p = 1 … N."""
+    R = len(starts_R)
+    H = model.experiments[0].hidden
+    positions_NR = torch.arange(tokens + 1).unsqueeze(1) + torch.from_numpy(starts_R)
+    stretch_NR = ids_N[positions_NR.to(ids_N.device)]
     steps = min(STEPS, max(1, model.engine.chunk_bytes // (R * H * model.dtype.itemsize)))
-    state, place, parts = model.first_state(R), 1, []
+    state = model.first_state(R)
+    done = 1
+    parts = []
     with torch.no_grad(), model.engine.reading(model.precision):
         for read_TR in stretch_NR[:-1].split(steps):
             between()
             h_MTRH, state = model.read(read_TR.unsqueeze(0), state)
             for logits_MnRV in perplexities.logits(model, h_MTRH):
                 n = logits_MnRV.shape[1]
-                parts.append(perplexities.nll(logits_MnRV, stretch_NR[place : place + n].unsqueeze(0))[0].cpu())
-                place += n
-    found: NDArray[np.float64] = torch.cat(parts).numpy()
-    return found
+                parts.append(perplexities.nll(logits_MnRV, stretch_NR[done : done + n].unsqueeze(0))[0].cpu())
+                done += n
+    nll_NR: NDArray[np.float64] = torch.cat(parts).numpy()
+    return nll_NR
 
 
 def _bin(first: int, last: int, nll_NR: NDArray[np.float64], above_NR: NDArray[np.float64]) -> Bin:
-    """Ages of one stretch are neighbours in one text: it is the stretches that are independent of each other."""
+    """Average over ages and stretches. Ages of one stretch are neighbours in one text; stretches are independent."""
     nats_R, above_R = (values_NR[first - 1 : last].mean(0) for values_NR in (nll_NR, above_NR))
     R = len(nats_R)
     spread = [float(x.std(ddof=1)) / math.sqrt(R) if R > 1 else math.nan for x in (nats_R, above_R)]

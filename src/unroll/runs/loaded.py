@@ -1,4 +1,4 @@
-"""What one does with a run: load it, measure its perplexity."""
+"""A loaded run: read from its folder, and asked for its perplexity."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The run's folder."""
         return self.folder.path
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The corpus it was trained on, if that is still where it was."""
+        """The corpus that the run was trained on, if it is still there."""
         e = self.experiment
         advice = f"The corpus of {self.path} is not at hand. Bring it back, or give --corpus or --prompt if you can."
         if not e.corpus:
@@ -62,7 +62,7 @@ class Run:
 
 
 def require_run(run: object) -> None:
-    """A folder's path is an easy slip."""
+    """Refuse anything but a loaded run: giving a folder's path instead is an easy slip."""
     if not isinstance(run, Run):
         raise ConfigurationError(f"A run is what unroll.load(FOLDER) reads. Got {run!r}.")
 
@@ -72,7 +72,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
     if not isinstance(path, str | os.PathLike):
         raise ConfigurationError(f"A run is read from its folder's path. Got {path!r}.")
     folder = RunFolder(path)
-    experiment, vocabulary = folder.experiment, folder.vocabulary
+    experiment = folder.experiment
+    vocabulary = folder.vocabulary
     notes: list[str] = []
     if folder.has_weights():
         tensors, facts = folder.weights()
@@ -81,7 +82,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
         if newest is None:
             missing = f"{path} holds neither weights.safetensors nor a whole checkpoint"
             raise RunError(*notes, f"{missing}." if notes else f"{missing}: nothing was trained yet.")
-        tensors, facts = newest.tensors, newest.facts
+        tensors = newest.tensors
+        facts = newest.facts
         notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
     folder.require_vocabulary(facts)
     _, changes = folder.described()
@@ -153,7 +155,7 @@ def perplexity(
 
 
 def procedure_of(run: Run, sample: str | None) -> str:
-    """The procedure asked for, or the scheme's own."""
+    """The procedure that was asked for, or the scheme's own."""
     procedure = sample or run.experiment.scheme.sample
     wrong = plugins.problem("conditioning", procedure, "sample")
     if wrong:
@@ -162,14 +164,14 @@ def procedure_of(run: Run, sample: str | None) -> str:
 
 
 def text_ids(run: Run, corpus: Corpus | str | Path | None) -> np.ndarray[Any, Any]:
-    """The ids to score: the run's own test set, or another corpus whole, read with the run's vocabulary."""
+    """The ids to score: the run's own test set, or all of another corpus, read with the run's vocabulary."""
     text = run.corpus if corpus is None else read_as(run, corpus)
     ids = text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
     return run.vocabulary.translate(ids, text.vocabulary)
 
 
 def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
-    """A text, read as the run's own corpus was; but rare symbols that the run knows are kept."""
+    """Read a text as the run's own corpus was read, but keep rare symbols that the run knows."""
     e = run.experiment
     if isinstance(corpus, Corpus):
         return corpus

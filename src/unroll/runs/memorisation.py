@@ -1,10 +1,10 @@
-"""What a sample copies: its longest stretch that stands in the training data, and how much of it such stretches cover.
+"""What a sample copies: its longest stretch that stands in the training data, and how much copied stretches cover.
 
 Natural text repeats itself, so every answer comes with the same figures for held-out text: the test set, cut into
-stretches as long as the sample. What counts is how far the two are apart.
+stretches as long as the sample. The distance between the two is what counts.
 
 The training data is the train set as the run read it: one sequence, rotated by the split. Its suffixes are sorted once;
-those of a larger corpus are kept in the cache, 4 bytes a token, and made again where they are missing or damaged.
+the cache keeps those of a larger corpus, 4 bytes a token; where they are missing or damaged, they are sorted again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from unroll.corpus.tokens import Ids
 from unroll.runs.loaded import Run
 from unroll.runs.suffixes import Order, longest_matches, occurrences, suffix_array
 
-COVERED_FROM = (20, 50, 100)  # tokens: the matches whose share of a text is told
-CACHED_FROM = 1 << 20  # tokens: fewer are sorted in less time than it takes to notice
+COVERED_FROM = (20, 50, 100)  # tokens: the least lengths of the matches whose share of a text is shown
+CACHED_FROM = 1 << 20  # tokens: fewer are sorted in no noticeable time
 OURS = r"[0-9a-f]{40}\.int32"  # names of the files in which orders are kept
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matches:
-    """For each place of a text, the length of the longest stretch that begins there and stands in the training data."""
+    """For each token of a text, the length of the longest stretch that begins there and stands in the training data."""
 
     lengths: NDArray[np.int64]
 
@@ -40,7 +40,7 @@ class Matches:
 
     @property
     def tokens(self) -> int:
-        """Of the text."""
+        """Tokens of the text."""
         return len(self.lengths)
 
     @property
@@ -49,7 +49,7 @@ class Matches:
         return int(self.lengths.max(initial=0))
 
     def covered(self, least: int) -> float:
-        """The share of the text's tokens that lie inside a match of at least so many tokens."""
+        """The share of the text's tokens that lie inside a match of at least this many tokens."""
         starts = np.flatnonzero(self.lengths >= least)
         steps = np.zeros(self.tokens + 1, np.int64)
         np.add.at(steps, starts, 1)
@@ -67,18 +67,18 @@ class Stretch:
 
     text: str
     tokens: tuple[int, ...] = field(repr=False)
-    at: int  # the token of the sample that it begins with, from 0
-    place: int  # where it stands first in the corpus: a token, from 0
+    at: int  # the token of the sample at which it begins, from 0
+    place: int  # the token of the corpus at which it first stands, from 0
     times: int  # how often it stands in the training data
 
 
 @dataclass(frozen=True, eq=False)
 class Memorised:
-    """What a sample has of the training data, and what as much held-out text has of it."""
+    """What a sample shares with the training data, and what as much held-out text shares with it."""
 
     matches: Matches
     longest: Stretch | None  # None where no token of the sample occurs in the training data
-    # Of stretches of the test set as long as the sample, or of all of it if that is shorter; there may be thousands.
+    # Matches of stretches of the test set as long as the sample, or of all of it if it is shorter; perhaps thousands.
     test: tuple[Matches, ...] = field(repr=False)
 
     @property
@@ -87,12 +87,13 @@ class Memorised:
         return sorted(matches.longest for matches in self.test)[len(self.test) // 2]
 
     def test_covered(self, least: int) -> float:
-        """The share of held-out text that lies inside a match of at least so many tokens."""
+        """The share of held-out text that lies inside a match of at least this many tokens."""
         return sum(matches.covered(least) for matches in self.test) / len(self.test)
 
     def facts(self) -> dict[str, Any]:
-        """The same for a program to read."""
-        longest, found = self.longest, [matches.longest for matches in self.test]
+        """The same as plain data, for a program."""
+        longest = self.longest
+        lengths_of_test = [matches.longest for matches in self.test]
         return {
             "tokens": self.matches.tokens,
             "longest": self.matches.longest,
@@ -106,7 +107,7 @@ class Memorised:
                 "tokens": self.test[0].tokens,
                 "stretches": len(self.test),
                 "longest": self.test_longest,
-                "range": [min(found), max(found)],
+                "range": [min(lengths_of_test), max(lengths_of_test)],
                 "covered": {str(least): self.test_covered(least) for least in COVERED_FROM},
             },
         }
@@ -115,18 +116,20 @@ class Memorised:
 def memorised(
     run: Run, samples: Sequence[str | Ids], say: Callable[[str], None] = lambda message: None
 ) -> list[Memorised]:
-    """For each sample, a text or its token ids, what of it stands in the data that the run was trained on.
+    """For each sample, a text or its token ids, find what of it stands in the data that the run was trained on.
 
-    Sorting ten million tokens takes some seconds, once for each corpus and split; `say` is told before it begins.
+    Sorting ten million tokens takes several seconds, once for each corpus and split; `say` announces it.
     """
-    if isinstance(samples, str):  # which is a sequence of texts too, each a character long
+    if isinstance(samples, str):  # a text is a sequence of texts too, each a character long
         raise ConfigurationError("memorised takes a list of texts. Got one text: write memorised(run, [text]).")
     texts = [run.vocabulary.encode(s) if isinstance(s, str) else np.asarray(s) for s in samples]
     for number, ids in enumerate(texts):
         if not len(ids):
             raise SymbolError(f"A text to look up needs at least 1 token. Sample {number} has none.")
-    corpus, seed = run.corpus, run.experiment.split_seed
-    train, split = corpus.train_ids(seed), corpus.split(seed)
+    corpus = run.corpus
+    seed = run.experiment.split_seed
+    train = corpus.train_ids(seed)
+    split = corpus.split(seed)
     order = _order(train, say)
     test = Matches(longest_matches(train, order, corpus.test_ids(seed)))
 
@@ -135,21 +138,21 @@ def memorised(
             return None
         at = int(matches.lengths.argmax())
         stretch = ids[at : at + matches.longest]
-        places = occurrences(train, order, stretch)
-        first = ((places.astype(np.int64) + split.offset) % corpus.tokens).min()
-        return Stretch(run.vocabulary.decode(stretch), tuple(stretch.tolist()), at, int(first), len(places))
+        positions = occurrences(train, order, stretch)
+        first = ((positions.astype(np.int64) + split.offset) % corpus.tokens).min()
+        return Stretch(run.vocabulary.decode(stretch), tuple(stretch.tolist()), at, int(first), len(positions))
 
-    found = []
+    results = []
     for ids in texts:
         matches = Matches(longest_matches(train, order, ids))
         size = min(len(ids), test.tokens)
         held_out = tuple(test.part(a, a + size) for a in range(0, test.tokens - size + 1, size))
-        found.append(Memorised(matches, longest_stretch(ids, matches), held_out))
-    return found
+        results.append(Memorised(matches, longest_stretch(ids, matches), held_out))
+    return results
 
 
 def _order(train: Ids, say: Callable[[str], None]) -> Order:
-    """The sorted suffixes; those of many tokens from the cache, which is keyed by the tokens themselves."""
+    """The sorted suffixes; those of many tokens come from the cache, whose key is the tokens themselves."""
     if len(train) < CACHED_FROM:
         return suffix_array(train)
     key = hashlib.sha256(train.dtype.str.encode())

@@ -2,9 +2,9 @@
 
     {"batch": 3, "sequences": 192, "loss": 3.1, "perplexity": {…}, "seconds": 0.2, …, "chain": "9f86d081884c7d"}
 
-A person can read them and cut some off at the end; a changed digit in any of them is noticed, and the line is known.
-`seconds` stays out of the chain, since clocks differ between runs that are otherwise equal to the last bit; what the
-weights carry counts it. Lines of older versions have no chain.
+A person can read them and cut lines off at the end. A changed digit in any line is noticed, and the line is named.
+`seconds` stays out of the chain, since clocks differ between runs that are otherwise equal to the last bit; the weights
+carry the clocks. Lines of older versions have no chain.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ _NUMBERS = ("batch", "sequences", "seconds")
 
 
 def link(before: str, metrics: Mapping[str, Any]) -> str:
-    """The digest of a line whose predecessor's is `before`; that of no line is empty."""
-    said = {name: value for name, value in metrics.items() if name not in (CHAIN, CLOCK)}
-    return hashlib.sha256(f"{before}{untrusted.digest(said)}".encode()).hexdigest()[:DIGITS]
+    """The digest of a line whose predecessor's is `before`; for the first line `before` is empty."""
+    chained = {name: value for name, value in metrics.items() if name not in (CHAIN, CLOCK)}
+    return hashlib.sha256(f"{before}{untrusted.digest(chained)}".encode()).hexdigest()[:DIGITS]
 
 
 def write(before: str, metrics: Mapping[str, Any]) -> str:
-    """One line."""
+    """Write one line."""
     return json.dumps({**metrics, CHAIN: link(before, metrics)})
 
 
 def read(content: bytes) -> tuple[list[dict[str, Any]], str]:
-    """The evaluations and the last one's digest; a ValueError that names the line where something is wrong.
+    """Read the evaluations and the last one's digest; a ValueError names the line where something is wrong.
 
     A last line without its end was cut off by a crash, and is left out.
     """
-    found: list[dict[str, Any]] = []
-    last, chained = "", False
+    evaluations: list[dict[str, Any]] = []
+    last = ""
+    chained = False
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
-            metrics = _checked(untrusted.parse_json(line), found[-1]["batch"] if found else 0)
+            metrics = _checked(untrusted.parse_json(line), evaluations[-1]["batch"] if evaluations else 0)
         except ValueError as error:
             raise ValueError(f"line {number:,}: {error}") from None
         last = link(last, metrics)
@@ -51,12 +52,12 @@ def read(content: bytes) -> tuple[list[dict[str, Any]], str]:
         if stated != last and (chained or stated is not None):
             raise ValueError(f"line {number:,} is not what was written: its chain is {stated!r}, not {last!r}")
         chained = stated is not None
-        found.append(metrics)
-    return found, last
+        evaluations.append(metrics)
+    return evaluations, last
 
 
 def _checked(metrics: Any, before: int) -> dict[str, Any]:
-    """An evaluation that holds what every evaluation does."""
+    """Check that an evaluation holds what every evaluation does."""
     if not isinstance(metrics, dict):
         raise ValueError("each line must be a JSON object with a batch")
     wrong = [name for name in _NUMBERS if not is_number(metrics.get(name))]

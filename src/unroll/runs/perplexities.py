@@ -1,4 +1,4 @@
-"""Perplexity: how well models predict their texts, under either way of conditioning; all runs of a fleet at once.
+"""Perplexity: how well models predict their texts, under any way of conditioning; all runs of a fleet at once.
 
 Shapes: M runs, N tokens of a text, n of a chunk, R rows (first states), H hidden, V vocabulary.
 """
@@ -54,30 +54,31 @@ def token_nll(
 ) -> list[Tensor]:
     """The negative log-likelihood of every token of a text after its first k2, for every row of `first`.
 
-    A text of N ids for each run of the model; [N − k2, R] in float64 for each, on the host. `between` is called now
-    and then, so that a long evaluation can be watched and interrupted.
+    Takes a text of N ids for each run of the model; gives [N − k2, R] in float64 for each, on the host. `between` is
+    called now and then, so that a long evaluation can be watched and interrupted.
     """
     shortest = min(len(ids_N) for ids_N in texts)
     if shortest <= k2:
         raise CorpusError(
             f"Perplexity needs more than k2 = {k2} tokens. Got {shortest}. Bring a longer text, or raise --test-tokens."
         )
-    # Shorter texts are filled up with a symbol that every run knows; what is said of it is cut away again.
+    # Shorter texts are padded with a symbol that every run knows; the predictions of it are cut off again.
     ids_MN = pad_sequence(list(texts), batch_first=True)
-    pieces, place = [], k2
+    pieces = []
+    position = k2
     with torch.no_grad(), model.engine.reading(model.precision):
         for chunk_MnRH in conditioning.load(procedure).hidden(model, ids_MN, k2, first):
             between()
             for logits_MnRV in logits(model, chunk_MnRH):
                 _, n, R, _ = logits_MnRV.shape
-                pieces.append(nll(logits_MnRV, ids_MN[:, place : place + n].unsqueeze(-1).expand(-1, -1, R)))
-                place += n
+                pieces.append(nll(logits_MnRV, ids_MN[:, position : position + n].unsqueeze(-1).expand(-1, -1, R)))
+                position += n
     nll_MNR = torch.cat(pieces, dim=1).cpu()
     return [nll_NR[: len(ids_N) - k2] for nll_NR, ids_N in zip(nll_MNR, texts, strict=True)]
 
 
 def logits(model: Model, h_MnRH: Tensor) -> Iterator[Tensor]:
-    """What the head makes of each h, in float64; as many positions at a time as there is room for."""
+    """The head's logits for each h, in float64; as many positions at a time as memory allows."""
     for part_MnRH in h_MnRH.split(_positions(model, h_MnRH), dim=1):
         yield model.head(part_MnRH).double()
 
@@ -96,12 +97,12 @@ def _positions(model: Model, h_MnRH: Tensor) -> int:
 
 
 def perplexities(nll_NR: Tensor) -> list[Perplexity]:
-    """One a row."""
+    """The perplexity of each row."""
     return [Perplexity(nats, len(nll_NR)) for nats in nll_NR.mean(0).tolist()]
 
 
 def middle(rows: Sequence[Perplexity]) -> Perplexity:
-    """What stands for many first states: the median of their perplexities.
+    """One perplexity for many first states: the median.
 
     >>> middle([Perplexity(0.0, 9), Perplexity(math.log(7), 9), Perplexity(math.log(2), 9)]).perplexity
     2.0

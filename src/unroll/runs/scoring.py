@@ -1,9 +1,9 @@
-"""What a model thinks of a text: how surprising it finds each token, and what it would rather have seen.
+"""What a model thinks of a text: how surprising each token is, and which tokens it expected.
 
-Under either procedure, and by the code that perplexity is computed with. Nothing is said of the first token, which no
-token predicts: N tokens have N − 1 surprisals. Long texts pass through in stretches, of which only one is held.
+Both procedures are scored by the code that computes perplexity. No token predicts the first one, so N tokens have N − 1
+surprisals. Long texts pass through in chunks, and one chunk is held at a time.
 
-Shapes: n tokens of a stretch, N of a text, A alternatives, V vocabulary.
+Shapes: n tokens of a chunk, N of a text, A alternatives, V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LEVELS = (1, 2, 4, 8)  # bits that divide five levels of surprise: probability 1
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
-    """Some tokens in a row: how unlikely each was, and the likeliest in its place, best first."""
+class ScoredChunk:
+    """Consecutive tokens: how unlikely each was, and the likeliest tokens in its place, best first."""
 
-    start: int  # where the first of them stands in the text
+    start: int  # the first token's index in the text
     nats_n: NDArray[np.float64]
     rank_n: NDArray[np.int64]  # 1 where it was the likeliest
     likeliest_nA: NDArray[np.int64]
@@ -70,7 +70,7 @@ class Surprisal:
 
 @dataclass(frozen=True)
 class Total:
-    """What a whole text costs.
+    """The cost of a whole text.
 
     >>> Total(nats=8 * math.log(2), tokens=4, bytes=8).bits_per_byte
     1.0
@@ -82,7 +82,7 @@ class Total:
 
     @property
     def log_probability(self) -> float:
-        """Of the text, given its first token; nats."""
+        """The text's log-probability given its first token, in nats."""
         return 0.0 - self.nats  # never −0
 
     @property
@@ -103,7 +103,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Scored:
-    """A text, token by token, and in all."""
+    """A text, token by token and in all."""
 
     procedure: str
     first: str  # the token that nothing predicts
@@ -115,20 +115,21 @@ def score(run: Run, text: str, sample: str | None = None) -> list[float]:
     """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
     _require(run, text)
     ids = run.vocabulary.encode(text)
-    return [-nats for stretch in stretches(run, ids, sample) for nats in stretch.nats_n.tolist()]
+    return [-nats for chunk in scored_chunks(run, ids, sample) for nats in chunk.nats_n.tolist()]
 
 
 def surprisals(run: Run, text: str, alternatives: int = 5, sample: str | None = None) -> Scored:
-    """How surprising each token of a text is, beside the likeliest in its place.
+    """How surprising each token of a text is, with the likeliest tokens in its place.
 
     `sample` is the procedure, the scheme's own by default.
     """
     _require(run, text)
-    ids, symbols = run.vocabulary.encode(text), run.vocabulary.symbols
-    found = tuple(each(run, ids, (symbols[i] for i in ids), symbols, alternatives, sample))
-    nats = 0.0 - math.fsum(token.logprob for token in found)  # never −0, which a text of one symbol would come to
-    total = Total(nats, len(found), predicted_bytes(run.vocabulary, ids))
-    return Scored(procedure_of(run, sample), symbols[ids[0]], found, total)
+    ids = run.vocabulary.encode(text)
+    symbols = run.vocabulary.symbols
+    every = tuple(each_surprisal(run, ids, (symbols[i] for i in ids), symbols, alternatives, sample))
+    nats = 0.0 - math.fsum(token.logprob for token in every)  # never −0, which a text of one symbol would give
+    total = Total(nats, len(every), predicted_bytes(run.vocabulary, ids))
+    return Scored(procedure_of(run, sample), symbols[ids[0]], every, total)
 
 
 def _require(run: Run, text: str) -> None:
@@ -137,74 +138,75 @@ def _require(run: Run, text: str) -> None:
         raise ConfigurationError(f"What is scored is text. Got {str(text)[:60]!r}.")
 
 
-def each(
+def each_surprisal(
     run: Run, ids: Ids, texts: Iterator[str], names: Sequence[str], alternatives: int = 5, sample: str | None = None
 ) -> Iterator[Surprisal]:
-    """One token after the other, called by these texts (of all of them, the first too); alternatives by their names."""
+    """Yield one token after the other. `texts` name all tokens, the first too; `names` name the alternatives."""
     next(texts, None)
-    for stretch in stretches(run, ids, sample, alternatives):
-        others = zip(stretch.likeliest_nA.tolist(), stretch.probabilities_nA.tolist(), strict=True)
-        own = zip(stretch.nats_n.tolist(), stretch.rank_n.tolist(), others, strict=True)
-        for nats, rank, (places, odds) in own:
-            likeliest = (Alternative(names[i], p) for i, p in zip(places, odds, strict=True))
+    for chunk in scored_chunks(run, ids, sample, alternatives):
+        others = zip(chunk.likeliest_nA.tolist(), chunk.probabilities_nA.tolist(), strict=True)
+        of_tokens = zip(chunk.nats_n.tolist(), chunk.rank_n.tolist(), others, strict=True)
+        for nats, rank, (indices, odds) in of_tokens:
+            likeliest = (Alternative(names[i], p) for i, p in zip(indices, odds, strict=True))
             yield Surprisal(next(texts), -nats, rank, tuple(likeliest))
 
 
-def stretches(run: Run, ids: Ids, sample: str | None = None, alternatives: int = 0) -> Iterator[Stretch]:
-    """The tokens of a text but the first, in order, a stretch at a time."""
-    procedure, k2 = procedure_of(run, sample), run.experiment.scheme.k2
+def scored_chunks(run: Run, ids: Ids, sample: str | None = None, alternatives: int = 0) -> Iterator[ScoredChunk]:
+    """Score all tokens of a text but the first, in order, a chunk at a time."""
+    procedure = procedure_of(run, sample)
+    k2 = run.experiment.scheme.k2
     if alternatives < 0:
         raise ConfigurationError(f"alternatives must be at least 0. Got {alternatives}.")
     if len(ids) < 2:
         raise SymbolError(f"A text to score needs at least 2 tokens. Got {len(ids)}.")
     ids_N = torch.from_numpy(ids.astype(np.int64)).to(run.model.device)
-    place = 1
+    start = 1
     for logits_nV in _predictions(run, ids_N, procedure, k2):
-        stretch = _looked_at(logits_nV, ids_N[place:], place, min(alternatives, len(run.vocabulary)))
-        if not np.isfinite(stretch.nats_n).all():
+        chunk = _scored(logits_nV, ids_N[start:], start, min(alternatives, len(run.vocabulary)))
+        if not np.isfinite(chunk.nats_n).all():
             raise RunError(DIVERGED)
-        yield stretch
-        place += len(stretch.nats_n)
+        yield chunk
+        start += len(chunk.nats_n)
 
 
 def _predictions(run: Run, ids_N: Tensor, procedure: str, k2: int) -> Iterator[Tensor]:
     """Logits for every token but the first."""
-    # The first k2 tokens: a window has read the text from its beginning too, so that both procedures are one there.
+    # A window has read the first k2 tokens from the text's beginning too, so both procedures agree on them.
     ways = [("progressive", ids_N[:k2], 1)] if k2 > 1 else []
     ways += [(procedure, ids_N, k2)] if len(ids_N) > k2 else []
     for name, text_N, known in ways:
         chunks = conditioning.load(name).hidden(run.model, text_N.unsqueeze(0), known)
-        found = (logits for h_MnRH in chunks for logits in perplexities.logits(run.model, h_MnRH))
+        every_logits = (logits for h_MnRH in chunks for logits in perplexities.logits(run.model, h_MnRH))
         while True:
-            # These hold while this computes, not while the caller looks at what came of it.
+            # These hold while this computes, and not while the caller looks at the result.
             with torch.no_grad(), run.model.engine.reading(run.model.precision):
-                logits_MnRV = next(found, None)
+                logits_MnRV = next(every_logits, None)
             if logits_MnRV is None:
                 break
             yield logits_MnRV[0, :, 0]
 
 
-def _looked_at(logits_nV: Tensor, following_N: Tensor, place: int, alternatives: int) -> Stretch:
+def _scored(logits_nV: Tensor, following_N: Tensor, start: int, alternatives: int) -> ScoredChunk:
     targets_n = following_N[: len(logits_nV)]
     likelier_nV = logits_nV > logits_nV.gather(-1, targets_n.unsqueeze(-1))
     best = torch.topk(logits_nV, alternatives, dim=-1)
     probabilities_nA = torch.exp(best.values - torch.logsumexp(logits_nV, -1, keepdim=True))
-    found = (perplexities.nll(logits_nV, targets_n), likelier_nV.sum(-1) + 1, best.indices, probabilities_nA)
-    return Stretch(place, *(tensor.cpu().numpy() for tensor in found))
+    columns = (perplexities.nll(logits_nV, targets_n), likelier_nV.sum(-1) + 1, best.indices, probabilities_nA)
+    return ScoredChunk(start, *(tensor.cpu().numpy() for tensor in columns))
 
 
 def predicted_bytes(vocabulary: Vocabulary, ids: Ids) -> int:
     """The UTF-8 bytes of a text without its first token, counted a part at a time."""
     total = 0
     for begin in range(1, len(ids), RENDERED):
-        # What a token adds may depend on the one before it: a space between fields, none after a line's end.
+        # The bytes of a token may depend on the one before it: a space between fields, none after a line's end.
         part = ids[begin - 1 : begin + RENDERED]
         total += len(vocabulary.render(part)) - len(vocabulary.render(part[:1]))
     return total
 
 
 def level(bits: float) -> int:
-    """From 0, as good as expected, to 4.
+    """The level of surprise, from 0, as good as expected, to 4.
 
     >>> level(0.3), level(1.0), level(12.0)
     (0, 1, 4)

@@ -17,12 +17,12 @@ _NUMBERS = (*CLOCKS, "batches", "fleet", "threads")
 
 
 def write(status: Mapping[str, Any]) -> str:
-    """The file's text."""
+    """Write the file's text."""
     return json.dumps(untrusted.sealed(status, apart=CLOCKS), indent=1) + "\n"
 
 
 def read(text: str) -> dict[str, Any]:
-    """The status in a file's text; a ValueError that says what is wrong with it."""
+    """Read the status in a file's text; a ValueError says what is wrong with it."""
     status = untrusted.unsealed(untrusted.parse_json(text), apart=CLOCKS)
     if status.get("state") not in STATES:
         raise ValueError(f"its state must be one of {', '.join(STATES)}")
@@ -36,7 +36,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def clocks_agree(status: Mapping[str, Any], facts: Mapping[str, str]) -> bool:
-    """Whether the clocks are those that the weights carry."""
+    """Whether the status has the clocks that the weights carry."""
     try:
         return all(abs(float(facts[clock]) - status[clock]) < 0.01 for clock in CLOCKS)
     except (KeyError, ValueError):

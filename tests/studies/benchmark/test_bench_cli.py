@@ -21,7 +21,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(floors.SIZES, "cpu", 64)
 
 
-def test_bench_measures_tells_each_row_records_and_draws(tmp_path: Path) -> None:
+def test_bench_measures_shows_each_row_records_and_draws(tmp_path: Path) -> None:
     made, drawn = tmp_path / "a.json", tmp_path / "a.png"
     result = unroll("bench", *SMALL, "--quick", "--seconds", 0.001, "--json", made, "--picture", drawn)
     assert result.code == 0, result.err
@@ -101,7 +101,7 @@ def test_bad_input_gets_one_clear_message_and_exit_2(options: list[str], words: 
     assert result.out == ""
 
 
-def test_a_refused_precision_is_told_and_left_out(tmp_path: Path) -> None:
+def test_a_refused_precision_is_named_and_left_out(tmp_path: Path) -> None:
     made = tmp_path / "a.json"
     options = [
         "--precision",

@@ -1,4 +1,4 @@
-"""What arithmetic alone would take."""
+"""The time that arithmetic alone would take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers are the same model on the same batches: otherwise nothing that is said about their speed is worth much."""
+"""Peers are the same model on the same batches; otherwise a comparison of speeds is worth little."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from unroll import Corpus
 from unroll.engines.choice import engine_of
-from unroll.studies.benchmark import capture, peers
-from unroll.studies.benchmark.contestants import PEERS, Entry, Workshop
+from unroll.studies.benchmark import peers, replay
+from unroll.studies.benchmark.contestants import PEERS, ContestantBuilder, Entry
 from unroll.studies.benchmark.shapes import Shape
 from unroll.training.learner import Learner
 
@@ -55,7 +55,7 @@ def _plain_products() -> Iterator[None]:
 
 
 def build(name: str, shape: Shape, corpus: Corpus, precision: str) -> peers.Eager | peers.Graphed:
-    """A peer as it is, but for the recording, which a CPU cannot make."""
+    """A peer without the recording, which a CPU cannot make."""
     if name == "lstm-eager":
         return peers.lstm_eager(shape, corpus, CPU, precision)
     made: Any = PEERS[name].build
@@ -66,7 +66,7 @@ def build(name: str, shape: Shape, corpus: Corpus, precision: str) -> peers.Eage
 
 @torch.no_grad()
 def copy_weights(learner: Learner, peer: peers.Peer) -> None:
-    """Unroll's values into a peer: its matrices are transposed, its bias is one of the two, and padding stays."""
+    """Copy Unroll's values into a peer: its matrices are transposed, its bias is one of the two, and padding stays."""
     values = learner.model.values(0)
     hidden = peer.shape.hidden
 
@@ -82,15 +82,15 @@ def copy_weights(learner: Learner, peer: peers.Peer) -> None:
             put(recurrent.R[layer], W_h.T.reshape(4, 1, hidden, hidden))
             put(recurrent.b[layer], b.view(4, 1, hidden))
         else:
-            part, own = divmod(layer, recurrent.layers_each)
+            module, layer_of_module = divmod(layer, recurrent.layers_each)
             for name, value in (("weight_ih", W_x.T), ("weight_hh", W_h.T), ("bias_ih", b), ("bias_hh", b[:0])):
-                put(getattr(recurrent.parts[part], f"{name}_l{own}"), value)
-        part, own = divmod(layer, recurrent.layers_each)
-        for place, name in enumerate(("h0", "c0")):
-            peer.first[part][place, own, 0] = values[f"layers.{layer}.{name}"]
-    for place, name in ((0, "dense"), (2, "out")):
-        put(peer.head[place].weight, values[f"{name}.W"].T)
-        put(peer.head[place].bias, values[f"{name}.b"])
+                put(getattr(recurrent.modules_in_order[module], f"{name}_l{layer_of_module}"), value)
+        module, layer_of_module = divmod(layer, recurrent.layers_each)
+        for index, name in enumerate(("h0", "c0")):
+            peer.first[module][index, layer_of_module, 0] = values[f"layers.{layer}.{name}"]
+    for index, name in ((0, "dense"), (2, "out")):
+        put(peer.head[index].weight, values[f"{name}.W"].T)
+        put(peer.head[index].bias, values[f"{name}.b"])
 
 
 def pair(name: str, shape: Shape, precision: str, rate: float) -> tuple[Learner, peers.Eager | peers.Graphed]:
@@ -123,7 +123,7 @@ def test_trained_with_equal_weights_a_peer_stays_with_unroll(layers: int, proced
         "lstm-eager", tiny_shape(layers=layers, procedure=procedure), "float64", peers.LEARNING_RATE
     )
     for name, p in trainer.peer.recurrent.named_parameters():
-        # Two biases that are added move twice as far as one: only so are the models one.
+        # Two biases that are added move twice as far as one. Without this the models would differ.
         p.requires_grad_("bias_hh" not in name)
     losses = []
     for _ in range(6):
@@ -173,13 +173,13 @@ def test_half_precision_weights_are_their_masters_rounded() -> None:
 def test_unroll_in_the_race_is_the_learner_of_every_other_command() -> None:
     shape = tiny_shape()
     corpus = tiny_corpus(shape)
-    racer = Workshop(corpus, CPU, "reference").build(Entry(shape, "unroll-fleet", "float64", 3))
+    contestant = ContestantBuilder(corpus, CPU, "reference").build(Entry(shape, "unroll-fleet", "float64", 3))
     learner = Learner([shape.experiment(precision="float64")], [corpus], engine_of(CPU, "reference"))
     for _ in range(3):
-        racer.step()
+        contestant.step()
         learner.step()
-    assert racer.kernel == "reference"
-    assert racer.loss() == pytest.approx(learner.look().loss(0), rel=1e-12)
+    assert contestant.kernel == "reference"
+    assert contestant.loss() == pytest.approx(learner.look().loss(0), rel=1e-12)
 
 
 def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +213,9 @@ def test_a_recording_is_warmed_up_aside_then_recorded_once_then_only_replayed(mo
         "current_stream": lambda: main,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    replay = capture.captured(lambda: seen.append("step"), torch.device("cuda", 0))
-    replay()
-    warm = ["in aside", *["step"] * capture.WARM_UP, "out"]
+    replaying = replay.replayed(lambda: seen.append("step"), torch.device("cuda", 0))
+    replaying()
+    warm = ["in aside", *["step"] * replay.WARM_UP, "out"]
     assert seen == [
         "aside waits for main",
         *warm,

@@ -51,15 +51,15 @@ class Driver:
 def test_sustained_steps_are_counted_with_what_they_cost(monkeypatch: pytest.MonkeyPatch, capped: bool) -> None:
     monkeypatch.setattr(power, "WARM", 0.01)
     monkeypatch.setattr(power, "SECONDS", 0.05)
-    monkeypatch.setattr(power, "LOOK", 0.01)
+    monkeypatch.setattr(power, "READING", 0.01)
     done: list[None] = []
-    found = power.sustained(lambda: done.append(None), CPU, power.Gauge(Driver(capped), "GPU-1"))
-    assert tuple(found) == power.KEYS
-    assert 0 < found["steps"] < len(done)  # those that warm it up do not count
-    assert found["steps"] * found["joules"] == pytest.approx(5.0)
-    assert found["steps"] * found["ms"] >= 50
-    assert found["watts"] == pytest.approx(1e3 * found["joules"] / found["ms"])
-    assert (found["limit_watts"], found["mhz"], found["most_mhz"], found["capped"]) == (650, 1500, 2000, capped)
+    record = power.sustained(lambda: done.append(None), CPU, power.Gauge(Driver(capped), "GPU-1"))
+    assert tuple(record) == power.KEYS
+    assert 0 < record["steps"] < len(done)  # those that warm it up do not count
+    assert record["steps"] * record["joules"] == pytest.approx(5.0)
+    assert record["steps"] * record["ms"] >= 50
+    assert record["watts"] == pytest.approx(1e3 * record["joules"] / record["ms"])
+    assert (record["limit_watts"], record["mhz"], record["most_mhz"], record["capped"]) == (650, 1500, 2000, capped)
 
 
 def test_a_device_whose_counters_cannot_be_read_has_no_gauge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What was measured, and what is said and drawn from it."""
+"""Records: their verdicts, tables and pictures."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_a_verdict_compares_with_the_best_peer_with_eager_and_with_the_rows_own_
     made = a_record()
     fleet = made.rows[1]
     assert best_peer(made, fleet.shape) == made.rows[3]
-    said = verdict(made, fleet)
-    assert (said.times_best_peer, said.times_eager) == (12.0, 16.0)
+    compared = verdict(made, fleet)
+    assert (compared.times_best_peer, compared.times_eager) == (12.0, 16.0)
     rate = 2 * 1024**3 / 1.5e-3
-    assert said.share_of_floor == pytest.approx(operations(fleet.shape).total / rate * 1e3 / 0.5)
+    assert compared.share_of_floor == pytest.approx(operations(fleet.shape).total / rate * 1e3 / 0.5)
     assert verdict(made, made.rows[4]) == (None, None, None)
 
 
@@ -166,7 +166,7 @@ def test_precisions_are_refused_in_the_experiments_own_words() -> None:
     assert "precision must be one of" in refused["float7"]
 
 
-def test_all_wrong_choices_are_told_at_once() -> None:
+def test_all_wrong_choices_are_listed_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         plan.Choice(("1y512",), ("multiloss",), ("unrol",), (), (0,))
     assert len(caught.value.problems) == 4

@@ -33,17 +33,17 @@ def test_a_drift_of_progressive_reading_alone_shows_where_and_when_it_is() -> No
     for curve in made["schemes"].curves:
         curve.points["windowed"] = curve.points["progressive"] = curve.points[curve.sample]
     made["schemes"] = changed(made["schemes"], "finnish", 3, "progressive", since=3000, factor=1.5)
-    found = rows(causes.two_readings(made))
+    table = rows(causes.two_readings(made))
     lines = sum((c.corpus, c.scheme) == ("finnish", 3) for c in made["schemes"].curves)
-    assert found["Finnish"]["3,000 and more: median"] == 1.5
-    assert found["Finnish"]["1,000 to 2,999: median"] == 1.0
-    assert found["Finnish"]["runs above 1.1 there"] == f"{lines} of {lines}"
-    assert found["English"]["runs above 1.1 there"] == f"0 of {lines}"
+    assert table["Finnish"]["3,000 and more: median"] == 1.5
+    assert table["Finnish"]["1,000 to 2,999: median"] == 1.0
+    assert table["Finnish"]["runs above 1.1 there"] == f"{lines} of {lines}"
+    assert table["English"]["runs above 1.1 there"] == f"0 of {lines}"
 
 
 def test_the_spread_up_to_the_best_point_leaves_overfitting_out() -> None:
     made = records()
-    own = tuple(
+    curves = tuple(
         replace(
             c,
             points=c.points
@@ -53,17 +53,17 @@ def test_the_spread_up_to_the_best_point_leaves_overfitting_out() -> None:
         else c
         for c in made["schemes"].curves
     )
-    made["schemes"] = replace(made["schemes"], curves=own)
-    found = causes.before_overfitting(made)
-    music = next(row for row in found.rows if row[0] == "Music")
+    made["schemes"] = replace(made["schemes"], curves=curves)
+    spreads = causes.before_overfitting(made)
+    music = next(row for row in spreads.rows if row[0] == "Music")
     assert music[1] > 1.5
     assert music[2] == 1.0
 
 
 def test_rotated_and_shuffled_stand_side_by_side_for_every_k1() -> None:
-    found = causes.labels(records())
-    assert [row[0] for row in found.rows] == [20, 40, 60, 80, 100]
-    assert len(found.columns) == len(found.rows[0]) == 8
+    table = causes.labels(records())
+    assert [row[0] for row in table.rows] == [20, 40, 60, 80, 100]
+    assert len(table.columns) == len(table.rows[0]) == 8
 
 
 def test_what_is_unstable_from_zeros_alone_stands_beside_a_calm_model() -> None:
@@ -73,11 +73,11 @@ def test_what_is_unstable_from_zeros_alone_stands_beside_a_calm_model() -> None:
     for curve in (*made["schemes"].curves, *made["extras"].curves):
         if curve.scheme == 4:
             curve.points["carried"] = calm[curve.corpus, curve.k1]
-    found = causes.two_starts(made)
+    table = causes.two_starts(made)
     diverging = World().diverging
-    assert found.rows[0] == ("as in the paper", *(f"{n} of 5" for own in diverging.values() for n in (own, 0)))
+    assert table.rows[0] == ("as in the paper", *(f"{n} of 5" for count in diverging.values() for n in (count, 0)))
     resets = ["as in the paper", "never reset", "never reset, read on", "reset at random"]
-    assert [row[0] for row in found.rows] == resets
+    assert [row[0] for row in table.rows] == resets
 
 
 def test_scheme_4_is_counted_by_share_and_what_rises_behind_the_best_point_apart() -> None:
@@ -85,17 +85,17 @@ def test_scheme_4_is_counted_by_share_and_what_rises_behind_the_best_point_apart
     made = records(World(steady=True))
     (early,) = (c for c in made["k2"].curves if (c.scheme, c.k1, c.k2) == (4, 40, 60))
     early.points["progressive"][early.points["batch"].index(264)] *= 1.5
-    found = rows(causes.by_share(made))
-    assert list(found) == ["1", "2/3", "1/3"]
-    assert [found["2/3"][f"k2 = {k2}"] for k2 in (20, 40, 60, 80, 100)] == [f"{n} of 1" for n in (1, 0, 1, 0, 0)]
-    assert found["2/3"]["up to their best point"] == "1 of 5"
+    shares = rows(causes.by_share(made))
+    assert list(shares) == ["1", "2/3", "1/3"]
+    assert [shares["2/3"][f"k2 = {k2}"] for k2 in (20, 40, 60, 80, 100)] == [f"{n} of 1" for n in (1, 0, 1, 0, 0)]
+    assert shares["2/3"]["up to their best point"] == "1 of 5"
 
 
 def test_what_the_records_do_not_hold_is_left_out() -> None:
     made = records(figures=["schemes"])
-    assert list(causes.found(made)) == [
+    assert list(causes.every_table(made)) == [
         "One training, read in two ways",
         "The spread over k1, and before anything overfits",
     ]
-    assert causes.found({}) == {}
-    assert causes.found(records(scale=0.005)) == {}
+    assert causes.every_table({}) == {}
+    assert causes.every_table(records(scale=0.005)) == {}

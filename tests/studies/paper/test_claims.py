@@ -11,7 +11,7 @@ import pytest
 from made_up import PAPER, World, records
 
 from unroll.studies.paper.claims import CLAIMS, Verdict, judge, verdict
-from unroll.studies.paper.claims.lines import Line, Lines, line, unstable
+from unroll.studies.paper.claims.lines import Line, Lines, line_of, unstable
 from unroll.studies.paper.claims.verdict import FAILS, HOLDS, IN_PART, NOT_JUDGED, VERDICTS
 from unroll.studies.paper.records import Record
 
@@ -29,8 +29,8 @@ def papers() -> dict[str, Record]:
 
 
 def judged(claim: str, **knobs: Any) -> Verdict:
-    own = BY_ID[claim]
-    return verdict(own, records(replace(PAPER, **knobs), figures=own.needs))
+    asked = BY_ID[claim]
+    return verdict(asked, records(replace(PAPER, **knobs), figures=asked.needs))
 
 
 def test_there_are_seventeen_claims_in_order() -> None:
@@ -39,13 +39,13 @@ def test_there_are_seventeen_claims_in_order() -> None:
 
 @pytest.mark.parametrize("claim", BY_ID)
 def test_a_world_made_as_the_paper_says_makes_the_claim_hold(claim: str) -> None:
-    found = verdict(BY_ID[claim], papers())
-    assert [part.says for part in found.parts if not part.held] == []
-    assert found.verdict == HOLDS
-    assert any(letter.isdigit() for letter in found.measured)
-    assert found.threshold
-    assert found.evidence.rows
-    assert {len(row) for row in found.evidence.rows} == {len(found.evidence.columns)}
+    judgement = verdict(BY_ID[claim], papers())
+    assert [part.says for part in judgement.parts if not part.held] == []
+    assert judgement.verdict == HOLDS
+    assert any(letter.isdigit() for letter in judgement.measured)
+    assert judgement.threshold
+    assert judgement.evidence.rows
+    assert {len(row) for row in judgement.evidence.rows} == {len(judgement.evidence.columns)}
 
 
 # Claim by claim, a world in which the paper would have been wrong.
@@ -71,9 +71,9 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("claim", OTHERWISE)
 def test_a_world_made_otherwise_makes_the_claim_fail(claim: str) -> None:
-    found = judged(claim, **OTHERWISE[claim])
-    assert [part.says for part in found.parts if part.held] == []
-    assert found.verdict == FAILS
+    judgement = judged(claim, **OTHERWISE[claim])
+    assert [part.says for part in judgement.parts if part.held] == []
+    assert judgement.verdict == FAILS
 
 
 # Claim, a world, and what of the claim no longer holds in it.
@@ -111,25 +111,25 @@ IN_PARTS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("claim", "knobs", "lost"), IN_PARTS)
 def test_a_claim_holds_in_part_where_one_of_its_parts_is_lost(claim: str, knobs: dict[str, Any], lost: str) -> None:
-    found = judged(claim, **knobs)
-    assert found.verdict == IN_PART
-    assert any(lost in part.says for part in found.parts if not part.held)
+    judgement = judged(claim, **knobs)
+    assert judgement.verdict == IN_PART
+    assert any(lost in part.says for part in judgement.parts if not part.held)
 
 
 @pytest.mark.parametrize("claim", BY_ID)
 def test_a_smaller_scale_is_not_judged(claim: str) -> None:
     small = {name: replace(record, scale=0.005) for name, record in papers().items()}
-    found = verdict(BY_ID[claim], small)
-    assert found.verdict == NOT_JUDGED
-    assert found.measured == "Not judged at this scale, 0.005 of the paper's."
+    judgement = verdict(BY_ID[claim], small)
+    assert judgement.verdict == NOT_JUDGED
+    assert judgement.measured == "Not judged at this scale, 0.005 of the paper's."
 
 
 @pytest.mark.parametrize("claim", BY_ID)
 def test_a_missing_record_is_named(claim: str) -> None:
     for name in BY_ID[claim].needs:
-        found = verdict(BY_ID[claim], {figure: own for figure, own in papers().items() if figure != name})
-        assert found.verdict == NOT_JUDGED
-        assert f"There is no record of {name}" in found.measured
+        judgement = verdict(BY_ID[claim], {figure: record for figure, record in papers().items() if figure != name})
+        assert judgement.verdict == NOT_JUDGED
+        assert f"There is no record of {name}" in judgement.measured
 
 
 def test_half_a_figure_is_not_judged_and_half_a_seed_is_left_out() -> None:
@@ -141,17 +141,17 @@ def test_half_a_figure_is_not_judged_and_half_a_seed_is_left_out() -> None:
     assert verdict(BY_ID["C1"], {"schemes": cut}) == verdict(BY_ID["C1"], {"schemes": schemes})
 
 
-def test_several_seeds_are_averaged_and_their_spread_is_told() -> None:
-    found = judge(records(World(seed_noise=0.03), seeds=(0, 1, 2)))
-    assert {own.verdict for own in found} <= set(VERDICTS) - {NOT_JUDGED}
-    assert "Means over up to 3 seeds" in found[0].measured
+def test_several_seeds_are_averaged_and_their_spread_is_shown() -> None:
+    verdicts = judge(records(World(seed_noise=0.03), seeds=(0, 1, 2)))
+    assert {each.verdict for each in verdicts} <= set(VERDICTS) - {NOT_JUDGED}
+    assert "Means over up to 3 seeds" in verdicts[0].measured
     assert "seeds" not in judge(papers())[0].measured
 
 
 def test_a_run_in_two_records_is_one_seed() -> None:
     """Music with k1 = k2 = 100 stands in `schemes` and in `k2`, both of which C15 reads."""
-    found = {own.claim: own for own in judge(records(World(seed_noise=0.03), seeds=(0, 1, 2)))}
-    assert "Means over up to 3 seeds" in found["C15"].measured
+    by_claim = {each.claim: each for each in judge(records(World(seed_noise=0.03), seeds=(0, 1, 2)))}
+    assert "Means over up to 3 seeds" in by_claim["C15"].measured
 
 
 def test_shuffled_windows_are_compared_with_rotated_ones_of_the_same_seeds() -> None:
@@ -165,8 +165,8 @@ def test_where_there_is_no_bump_nothing_lowers_it() -> None:
     flat = records(World(bump={"": 1.0, "learning_rate": 1.0, "optimiser": 1.0}, wiggle=still))
     for curve in flat["architectures-1"].curves:
         if (curve.corpus, curve.hidden) == ("finnish", 128):
-            place, values = curve.points["batch"].index(18), curve.points["windowed"]
-            values[place] = 1.01 * min(values[:place])
+            index, values = curve.points["batch"].index(18), curve.points["windowed"]
+            values[index] = 1.01 * min(values[:index])
     assert [part.held for part in verdict(BY_ID["C9"], flat).parts] == [False, False, False]
 
 
@@ -179,17 +179,17 @@ def test_a_timing_table_without_fleets_is_not_judged() -> None:
 
 
 def test_a_verdict_survives_json() -> None:
-    for found in judge(papers()):
-        assert Verdict.from_json(json.loads(json.dumps(found.to_json()))) == found
+    for each in judge(papers()):
+        assert Verdict.from_json(json.loads(json.dumps(each.to_json()))) == each
 
 
 def test_a_run_that_stopped_counts_as_at_its_start_from_there_on() -> None:
     whole = papers()["schemes"].curves[0]
     cut = {name: column[:20] for name, column in whole.points.items()}
-    stopped = line(replace(whole, state="stopped", stopped_at=90, points=cut), whole.points["batch"])
-    assert stopped.batch == line(whole, []).batch
-    assert stopped.perplexity[:20] == line(whole, []).perplexity[:20]
-    assert set(stopped.perplexity[20:]) == {whole.own[0][2]}
+    stopped = line_of(replace(whole, state="stopped", stopped_at=90, points=cut), whole.points["batch"])
+    assert stopped.batch == line_of(whole, []).batch
+    assert stopped.perplexity[:20] == line_of(whole, []).perplexity[:20]
+    assert set(stopped.perplexity[20:]) == {whole.scored[0][2]}
     assert unstable(stopped, None)
     curves = papers()["schemes"].curves
     spoilt = tuple(replace(c, state="stopped", points=cut_of(c)) if c.k1 == 40 else c for c in curves)
@@ -208,17 +208,17 @@ def made(*perplexity: float) -> Line:
 def test_unstable_is_above_eleven_tenths_of_the_lowest_so_far_and_overfitting_shared_with_scheme_1_is_not() -> None:
     assert unstable(made(10, 8, 8.7, 8), None) == []
     assert unstable(made(10, 8, 8.9, 8), None) == [400]
-    assert unstable(made(10, 8, 12, 16), beside=made(10, 7, 10.5, 14)) == []
-    assert unstable(made(10, 8, 12, 20), beside=made(10, 7, 10.5, 14)) == [800]
-    assert unstable(made(10, 8, 7, 6), beside=None, scheme3=made(10, 8, 6, 5)) == [400, 800]
+    assert unstable(made(10, 8, 12, 16), scheme1=made(10, 7, 10.5, 14)) == []
+    assert unstable(made(10, 8, 12, 20), scheme1=made(10, 7, 10.5, 14)) == [800]
+    assert unstable(made(10, 8, 7, 6), scheme1=None, scheme3=made(10, 8, 6, 5)) == [400, 800]
     assert unstable(made(10, 30, 8, 7), None, since=300) == []
 
 
 def test_the_batches_needed_lie_between_evaluation_points() -> None:
-    own = made(16, 4, 1)
-    assert own.needed(8, own.batch) == pytest.approx(100 * 2**0.5)
-    assert own.needed(16, own.batch) == 100
-    assert own.needed(0.5, own.batch) == float("inf")
+    line = made(16, 4, 1)
+    assert line.needed(8, line.batch) == pytest.approx(100 * 2**0.5)
+    assert line.needed(16, line.batch) == 100
+    assert line.needed(0.5, line.batch) == float("inf")
 
 
 def test_a_line_that_only_falls_makes_no_detour() -> None:

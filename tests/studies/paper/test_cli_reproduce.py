@@ -21,15 +21,15 @@ def data(tmp_path: Path) -> Path:
 
 def typed(*words: object) -> str:
     with partly():
-        told = CliRunner().invoke(app, ["reproduce", *map(str, words)], catch_exceptions=False)
-    assert told.exit_code == 0, told.output
-    return told.stdout
+        result = CliRunner().invoke(app, ["reproduce", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
-def test_all_problems_of_a_command_are_told_at_once() -> None:
-    with pytest.raises(ConfigurationError) as told:
+def test_all_problems_of_a_command_are_listed_at_once() -> None:
+    with pytest.raises(ConfigurationError) as error:
         typed("schems", "k2")
-    words = " ".join(told.value.problems)
+    words = " ".join(error.value.problems)
     assert "Did you mean schemes?" in words
     assert "--data" in words
     assert "--out" in words
@@ -49,9 +49,9 @@ def test_a_plan_is_printed_and_nothing_is_written(data: Path, tmp_path: Path) ->
 
 def test_a_figure_is_reproduced_and_summed_up(data: Path, tmp_path: Path) -> None:
     options = ("extras", "--scale", SCALE, "--data", data, "--out", tmp_path / "out")
-    told = json.loads(typed(*options, "--quiet", "--json"))
-    assert told["figures"] == {"extras": {"curves": 2, "finished": 2, "stopped": 0}}
-    assert told["seconds"]["training"] > 0
-    assert told["failures"] == {}
+    summary = json.loads(typed(*options, "--quiet", "--json"))
+    assert summary["figures"] == {"extras": {"curves": 2, "finished": 2, "stopped": 0}}
+    assert summary["seconds"]["training"] > 0
+    assert summary["failures"] == {}
     assert "extras: 2 of 2 curves finished" in typed(*options)
     assert len(records.read(tmp_path / "out")["extras"].curves) == 2

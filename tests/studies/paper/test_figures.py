@@ -16,7 +16,7 @@ def test_the_paper_left_70_trainings_unplotted():
     assert not unplotted & set(trainings(PAPER))
 
 
-def test_of_our_questions_only_the_papers_own_setting_is_a_training_of_the_paper():
+def test_only_the_papers_own_setting_among_our_questions_is_a_training_of_the_paper():
     shared = {training(one) for one in OURS} & set(trainings(PAPER))
     assert {one.varied for one in shared} == {()}
     assert len(shared) == 20

@@ -1,4 +1,4 @@
-"""Why scheme 4 looks unstable: what is told apart, on curves made so that the answer is known."""
+"""Why scheme 4 looks unstable: the causes are set apart, on curves made so that the answer is known."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ def cells(table: Table, row: int = 0) -> dict[str, object]:
 
 
 def test_what_rises_from_zeros_alone_is_no_fault_of_training() -> None:
-    found = instability.reading(run(zero=lambda b: fall(b) * (1.5 if 300 < b < 900 else 1.0)))
-    assert found.zero > 1.1
-    assert found.loss == found.carried == 1.0
-    assert max(found.apart.values()) == pytest.approx(1.5)
-    assert found.worst is not None
-    assert 300 < found.worst < 900
+    reading = instability.reading(run(zero=lambda b: fall(b) * (1.5 if 300 < b < 900 else 1.0)))
+    assert reading.zero > 1.1
+    assert reading.loss == reading.carried == 1.0
+    assert max(reading.apart.values()) == pytest.approx(1.5)
+    assert reading.widest is not None
+    assert 300 < reading.widest < 900
 
 
 def test_what_rises_in_training_rises_everywhere() -> None:
     def bump(batch: int) -> float:
         return fall(batch) * (2.0 if batch in GRID[30:32] else 1.0)
 
-    found = instability.reading(run(bump, bump, bump))
-    assert min(found.zero, found.carried or 0, found.loss) > 1.1
-    assert set(found.apart.values()) == {1.0}
+    reading = instability.reading(run(bump, bump, bump))
+    assert min(reading.zero, reading.carried or 0, reading.loss) > 1.1
+    assert set(reading.apart.values()) == {1.0}
 
 
 def test_overfitting_is_no_rise() -> None:
     def overfitted(batch: int) -> float:
         return fall(batch) * (batch / 3000 if batch > 3000 else 1.0)
 
-    found = instability.reading(run(overfitted, overfitted))
-    assert (found.zero, found.carried) == (1.0, 1.0)
+    reading = instability.reading(run(overfitted, overfitted))
+    assert (reading.zero, reading.carried) == (1.0, 1.0)
 
 
 def test_the_first_hundred_batches_do_not_count() -> None:
-    found = instability.reading(run(zero=lambda b: fall(b) * (9.0 if b < 100 else 1.0)))
-    assert found.zero == 1.0
-    assert min(found.apart) >= 100
+    reading = instability.reading(run(zero=lambda b: fall(b) * (9.0 if b < 100 else 1.0)))
+    assert reading.zero == 1.0
+    assert min(reading.apart) >= 100
 
 
-def test_points_are_told_by_how_long_ago_training_began_from_zeros() -> None:
+def test_points_are_grouped_by_how_long_ago_training_began_from_zeros() -> None:
     """A model that knows zeros only after a reset: far apart before the first, and from 300 batches behind one."""
     made = run(zero=lambda b: fall(b) * (1.3 if b < EPOCH or b % EPOCH >= 300 else 1.0))
     table = instability.by_reset([instability.reading(made)])
@@ -92,17 +92,17 @@ def test_settings_stand_in_their_order_and_what_was_not_scored_is_left_open() ->
         "extras": Record("extras", 1.0, (0,), "0", (random, never, bare)),
         "schemes": Record("schemes", 1.0, (0,), "0", (run(),)),
     }
-    found = instability.readings(records)
-    table = instability.by_setting(found)
+    readings = instability.readings(records)
+    table = instability.by_setting(readings)
     assert [row[0] for row in table.rows] == ["as in the paper", "no peepholes", "never reset", "reset at random"]
     assert cells(table, 1)["rises from carried states"] is None
     assert cells(table, 2)["rises from zeros"] == 1
     assert cells(table, 2)["rises from carried states"] == 0
     assert cells(table, 3)["zeros / carried, largest"] == 1.0
-    best = cells(instability.by_corpus(found), 2)
+    best = cells(instability.by_corpus(readings), 2)
     assert best["Linux, from zeros"] == pytest.approx(fall(GRID[-1]), abs=5e-4)
     assert best["English, from zeros"] is None
-    largest = instability.by_epochs(found)
+    largest = instability.by_epochs(readings)
     assert cells(largest) == {
         "zeros / carried, largest": "Linux",
         "k1": 20,
@@ -114,16 +114,16 @@ def test_settings_stand_in_their_order_and_what_was_not_scored_is_left_open() ->
 
 
 def test_the_picture_shows_the_worst_run_and_a_panel_for_every_way_to_reset(tmp_path: Path) -> None:
-    found = [instability.reading(run(variant=v)) for v in ({}, {"reset": "never"}, {"reset": RANDOM_RESET})]
-    axes = instability_picture.draw(found).axes
-    assert [own.get_title(loc="left") for own in axes if own.axison] == [
+    readings = [instability.reading(run(variant=v)) for v in ({}, {"reset": "never"}, {"reset": RANDOM_RESET})]
+    axes = instability_picture.draw(readings).axes
+    assert [panel.get_title(loc="left") for panel in axes if panel.axison] == [
         "As in the paper: Linux, k1 = 20, one run",
         "Never reset: Linux, k1 = 20, one run",
         "As in the paper: every run",
         "Never reset: every run",
         "Reset at random: every run",
     ]
-    first, second = instability_picture.save(found, tmp_path), tmp_path / "instability.png"
+    first, second = instability_picture.save(readings, tmp_path), tmp_path / "instability.png"
     assert first == second
     assert instability_picture.save([instability.reading(run(carried=None))], tmp_path) is None
 
@@ -131,14 +131,14 @@ def test_the_picture_shows_the_worst_run_and_a_panel_for_every_way_to_reset(tmp_
 def test_a_perplexity_that_was_not_finite_is_the_highest_rise() -> None:
     made = run()
     made.points["progressive"][30] = None
-    (found,) = instability.readings({"schemes": Record("schemes", 1.0, (0,), "0", (made,))})
-    assert found.zero == math.inf
-    assert (found.carried, found.loss) == (1.0, 1.0)
-    assert GRID[30] not in found.apart
-    assert cells(instability.by_setting([found]))["rises from zeros"] == 1
+    (reading,) = instability.readings({"schemes": Record("schemes", 1.0, (0,), "0", (made,))})
+    assert reading.zero == math.inf
+    assert (reading.carried, reading.loss) == (1.0, 1.0)
+    assert GRID[30] not in reading.apart
+    assert cells(instability.by_setting([reading]))["rises from zeros"] == 1
 
 
 def test_the_last_point_of_an_epoch_comes_before_its_reset() -> None:
-    found = instability.reading(replace(run(), epoch=GRID[-1] // 4))
-    assert found.since_zero(GRID[-1]) == GRID[-1] // 4
-    assert found.since_zero(GRID[-1] // 4 + 1) == 1
+    reading = instability.reading(replace(run(), epoch=GRID[-1] // 4))
+    assert reading.since_zero(GRID[-1]) == GRID[-1] // 4
+    assert reading.since_zero(GRID[-1] // 4 + 1) == 1

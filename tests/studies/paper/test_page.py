@@ -77,8 +77,8 @@ def test_the_timing_table_stands_beside_the_papers() -> None:
 
 def test_a_missing_cell_of_the_table_is_a_dash() -> None:
     timing = records(figures=["timing"])["timing"]
-    some = replace(timing, times=tuple(t for t in timing.times if t.scheme != 3))
-    assert "| scheme 3, here | – | – | – | – |" in page.timing_table(some)
+    without_scheme_3 = replace(timing, times=tuple(t for t in timing.times if t.scheme != 3))
+    assert "| scheme 3, here | – | – | – | – |" in page.timing_table(without_scheme_3)
     assert page.timing_table(replace(timing, times=())) == "Not measured."
 
 

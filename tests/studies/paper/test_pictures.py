@@ -38,15 +38,15 @@ def test_a_figure_has_four_panels_on_logarithmic_axes_with_a_line_for_every_seri
     record = records(figures=[figure])[figure]
     axes = pictures.draw(record).axes
     assert len(axes) == 4
-    assert {(own.get_xscale(), own.get_yscale()) for own in axes} == {("log", "log")}
-    lines = [line for own in axes for line in own.lines if len(line.get_xdata()) > 1]
+    assert {(panel.get_xscale(), panel.get_yscale()) for panel in axes} == {("log", "log")}
+    lines = [line for panel in axes for line in panel.lines if len(line.get_xdata()) > 1]
     assert len(lines) == len(record.curves)
 
 
 def test_the_figure_of_k2_is_against_time_and_ends_at_80() -> None:
     axes = pictures.draw(records(figures=["k2"])["k2"]).axes
-    assert {own.get_ylim()[1] for own in axes} == {80.0}
-    assert "training time, s" in {own.get_xlabel() for own in axes}
+    assert {panel.get_ylim()[1] for panel in axes} == {80.0}
+    assert "training time, s" in {panel.get_xlabel() for panel in axes}
 
 
 def test_several_seeds_are_one_line_in_a_band() -> None:
@@ -56,7 +56,7 @@ def test_several_seeds_are_one_line_in_a_band() -> None:
         for r in (one, three)
     ]
     assert counts[0] == counts[1] == [20] * 4
-    assert [len(own.collections) for own in pictures.draw(three).axes] == [20] * 4
+    assert [len(panel.collections) for panel in pictures.draw(three).axes] == [20] * 4
 
 
 def test_a_run_that_stopped_ends_in_a_cross_and_one_that_turned_unstable_has_a_ring() -> None:
@@ -99,15 +99,15 @@ def test_curves_without_a_number_are_not_drawn(tmp_path: Path) -> None:
     record = records(figures=["schemes"])["schemes"]
     nothing = tuple(replace(c, points=c.points | {c.sample: [None] * len(c.points["batch"])}) for c in record.curves)
     assert pictures.save(replace(record, curves=nothing), tmp_path) is None
-    some = replace(record, curves=(*nothing[:7], *record.curves[7:]))
-    assert pictures.save(some, tmp_path) == tmp_path / "schemes.png"
+    with_gaps = replace(record, curves=(*nothing[:7], *record.curves[7:]))
+    assert pictures.save(with_gaps, tmp_path) == tmp_path / "schemes.png"
 
 
 def test_the_extras_show_scheme_4_under_every_setting_as_a_line_with_a_band_over_k1() -> None:
     assert [dict(variant) for variant in pictures.SETTINGS.values()] == list(QUESTIONS)
     axes = pictures.draw(records(figures=["extras"])["extras"]).axes
-    assert [len([line for line in own.lines if len(line.get_xdata()) > 1]) for own in axes] == [len(QUESTIONS)] * 4
-    assert [len(own.collections) for own in axes] == [len(QUESTIONS)] * 4
+    assert [len([line for line in panel.lines if len(line.get_xdata()) > 1]) for panel in axes] == [len(QUESTIONS)] * 4
+    assert [len(panel.collections) for panel in axes] == [len(QUESTIONS)] * 4
 
 
 def test_a_seed_that_stopped_does_not_end_the_line_of_the_others() -> None:

@@ -71,8 +71,8 @@ def test_a_curve_is_unstable_where_it_first_rises_a_tenth_above_another():
 
 
 def test_a_curves_own_perplexity_is_its_procedures_column_without_gaps():
-    assert curve([10.0, None, 4.0]).own == [(1, 64, 10.0), (4, 256, 4.0)]
-    assert curve([10.0, 5.0], sample="progressive").own == []
+    assert curve([10.0, None, 4.0]).scored == [(1, 64, 10.0), (4, 256, 4.0)]
+    assert curve([10.0, 5.0], sample="progressive").scored == []
 
 
 def test_numbers_are_rounded_to_significant_digits():

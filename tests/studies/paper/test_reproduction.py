@@ -54,8 +54,8 @@ def test_every_training_is_planned_once_and_fleets_with_times_are_pure(data: Pat
     assert not plan.refused
     series = {one.training.name: one.series for one in every.values()}
     timed = {training(one) for one in FIGURES["k2"]}
-    for own in plan.fleets:
-        members = [series[name] for name in own.runs]
+    for fleet in plan.fleets:
+        members = [series[name] for name in fleet.runs]
         if timed & set(members):
             assert timed >= set(members)
             assert len({(one.train, one.k2) for one in members}) == 1
@@ -69,7 +69,7 @@ def test_a_training_of_k2_is_planned_alike_when_another_figure_asks_for_it(data:
     assert len(shared) == 3
     plan = planning.make(asked.values(), corpora, scale, None)
     series = {one.training.name: one.series for one in asked.values()}
-    assert [own.runs for own in plan.fleets if series[own.runs[0]] in shared and len(own.runs) > 1] == []
+    assert [fleet.runs for fleet in plan.fleets if series[fleet.runs[0]] in shared and len(fleet.runs) > 1] == []
 
 
 def test_at_the_papers_scale_an_experiment_is_the_papers(data: Path) -> None:
@@ -115,13 +115,13 @@ def test_a_scale_out_of_range_is_refused(scale: float) -> None:
 
 def test_every_curve_of_the_figures_is_in_their_records_with_its_own_perplexity(whole: Path) -> None:
     with partly():
-        found = records.read(whole)
-        assert set(found) == {"schemes", "k2", "extras"}
-        for name, record in found.items():
+        by_figure = records.read(whole)
+        assert set(by_figure) == {"schemes", "k2", "extras"}
+        for name, record in by_figure.items():
             assert [curve.series for curve in record.curves] == list(FIGURES[name])
             for curve in record.curves:
                 assert curve.state == "finished"
-                assert len(curve.own) == len(curve.points["batch"])
+                assert len(curve.scored) == len(curve.points["batch"])
                 assert curve.points["batch"][-1] == curve.batches == 16
                 assert ("carried" in curve.points) == (curve.train == "conditional" and curve.k2 == 100)
     assert not (whole / "runs").exists()
@@ -171,11 +171,11 @@ def test_weights_are_kept_only_when_asked(data: Path, tmp_path: Path) -> None:
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
-def test_missing_corpora_are_told_at_once_before_any_work(data: Path, tmp_path: Path) -> None:
+def test_missing_corpora_are_listed_at_once_before_any_work(data: Path, tmp_path: Path) -> None:
     shutil.copy(data / "linux.txt", tmp_path / "linux.txt")
-    with pytest.raises(CorpusError) as told:
+    with pytest.raises(CorpusError) as error:
         Reproduction(["k2"], tmp_path, tmp_path / "out")
-    assert [problem.split(" is missing")[0].split("/")[-1] for problem in told.value.problems] == [
+    assert [problem.split(" is missing")[0].split("/")[-1] for problem in error.value.problems] == [
         "english.txt", "finnish.txt", "music.txt",
     ]  # fmt: skip
     assert not (tmp_path / "out").exists()
@@ -221,12 +221,12 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_records_and_ends_nothing_tw
 
 @pytest.mark.slow
 def test_a_fleet_that_was_begun_for_another_figure_is_not_lost(data: Path, tmp_path: Path) -> None:
-    """A fleet goes on whole: what it holds for a figure that is not asked for now gets its record as well."""
+    """A fleet goes on whole: its runs of a figure that is not asked for now get their record as well."""
     outcome = killing.lived(live, Job(str(data), str(tmp_path / "out"), 30))
     assert outcome.killed
     drive(data, tmp_path / "out", ["extras"])
-    found = records.read(tmp_path / "out")
-    assert len(found["extras"].curves) == 2
+    by_figure = records.read(tmp_path / "out")
+    assert len(by_figure["extras"].curves) == 2
     drive(data, tmp_path / "out")
     assert {name: len(record.curves) for name, record in records.read(tmp_path / "out").items()} == {
         "schemes": 5, "k2": 12, "extras": 2,
@@ -241,8 +241,8 @@ def test_the_table_is_measured_for_one_run_and_for_a_fleet_and_what_is_known_is_
     corpus = open_all(data)["english"]
     asked = [item for item in timing.missing(None) if item[0].hidden == 128 and item[0].layers == 1]
     with mock.patch.object(timing, "SECONDS", 0.01):
-        found = list(timing.measure(asked, Scale(SCALE), "float32", corpus, 2))
-    times = [time for own, _ in found for time in own]
+        measured = list(timing.measure(asked, Scale(SCALE), "float32", corpus, 2))
+    times = [time for cell, _ in measured for time in cell]
     assert sorted((t.scheme, t.fleet) for t in times) == [(s, m) for s in (1, 2, 3, 4) for m in (1, 2)]
     assert all(t.batch_ms > 0 and set(t.sample_ms) == {"windowed_naive", "windowed", "progressive"} for t in times)
     by_scheme = {(t.scheme, t.fleet): t for t in times}
@@ -265,9 +265,9 @@ def test_where_one_run_trains_at_a_time_no_fleet_is_timed_or_missed(
 
     asked = [item for item in timing.missing(None, sizes) if item[0] in TABLE[:2] and item[1]]
     assert len(asked) == 2
-    found = [time for own, _ in timing.measure(asked, Scale(SCALE), "float32", corpus, most) for time in own]
-    assert [time.fleet for time in found] == [1, 1]
-    record = Record("timing", SCALE, (0,), "", times=timing.order(found))
+    times = [time for cell, _ in timing.measure(asked, Scale(SCALE), "float32", corpus, most) for time in cell]
+    assert [time.fleet for time in times] == [1, 1]
+    record = Record("timing", SCALE, (0,), "", times=timing.order(times))
     assert not set(asked) & set(timing.missing(record, sizes))
     assert set(asked) <= set(timing.missing(record)), "of a larger machine it is"
 

@@ -18,8 +18,8 @@ from unroll.training.learner import Learner
 Build = Callable[[Shape, Corpus, torch.device, str], peers.Eager | peers.Graphed]
 
 
-class Way(NamedTuple):
-    """How a peer trains."""
+class PeerKind(NamedTuple):
+    """One way to train without Unroll: its title, how to build it, and where it runs."""
 
     title: str
     build: Build
@@ -28,18 +28,18 @@ class Way(NamedTuple):
 
 
 PEERS = {
-    "lstm-eager": Way("nn.LSTM, eager", peers.lstm_eager, "float32", True),
-    "lstm-graphed": Way("nn.LSTM, graphed", peers.lstm_graphed, "tf32", False),
-    "cudnn-half": Way("cuDNN half, padded, graphed", peers.cudnn_half, "float16", False),
-    "flashrnn": Way("flashrnn, graphed", peers.flash, "bfloat16", False),
+    "lstm-eager": PeerKind("nn.LSTM, eager", peers.lstm_eager, "float32", True),
+    "lstm-graphed": PeerKind("nn.LSTM, graphed", peers.lstm_graphed, "tf32", False),
+    "cudnn-half": PeerKind("cuDNN half, padded, graphed", peers.cudnn_half, "float16", False),
+    "flashrnn": PeerKind("flashrnn, graphed", peers.flash, "bfloat16", False),
 }
 UNROLL = {"unroll": "Unroll, alone", "unroll-fleet": "Unroll, fleet"}
-TITLES = UNROLL | {name: way.title for name, way in PEERS.items()}
+TITLES = UNROLL | {name: kind.title for name, kind in PEERS.items()}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant that is to be timed on a shape."""
+    """A contestant that will be timed on a shape."""
 
     shape: Shape
     contestant: str
@@ -48,12 +48,12 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What `--only` looks at."""
-        many = f" {self.runs}" if self.contestant == "unroll-fleet" else ""
-        return f"{self.shape.architecture} {self.shape.procedure} {self.contestant}{many} {self.precision}"
+        """What `--only` is matched against."""
+        size = f" {self.runs}" if self.contestant == "unroll-fleet" else ""
+        return f"{self.shape.architecture} {self.shape.procedure} {self.contestant}{size} {self.precision}"
 
 
-class Racer(NamedTuple):
+class ReadyContestant(NamedTuple):
     """A contestant that is ready."""
 
     step: Callable[[], None]
@@ -61,23 +61,25 @@ class Racer(NamedTuple):
     kernel: str
 
 
-class Workshop:
-    """Builds contestants: what they share is held here."""
+class ContestantBuilder:
+    """Builds contestants, and holds what they share."""
 
     def __init__(self, corpus: Corpus, device: torch.device, kernel: str = "auto") -> None:
-        self.corpus, self.device, self.kernel = corpus, device, kernel
+        self.corpus = corpus
+        self.device = device
+        self.kernel = kernel
 
-    def build(self, entry: Entry) -> Racer:
-        """The contestant, its weights drawn and its data on the device."""
+    def build(self, entry: Entry) -> ReadyContestant:
+        """Build a contestant, with its weights drawn and its data on the device."""
         if entry.contestant in UNROLL:
             return self._unroll(entry)
         trainer = PEERS[entry.contestant].build(entry.shape, self.corpus, self.device, entry.precision)
         kernel = "flashrnn" if entry.contestant == "flashrnn" else "torch" if self.device.type == "cpu" else "cuDNN"
-        return Racer(trainer.step, lambda: float(trainer.peer.last_loss), kernel)
+        return ReadyContestant(trainer.step, lambda: float(trainer.peer.last_loss), kernel)
 
-    def _unroll(self, entry: Entry) -> Racer:
-        # One seed, so that starting values are drawn once; other splits, so that no two runs read the same tokens.
+    def _unroll(self, entry: Entry) -> ReadyContestant:
+        # One seed, so that starting values are drawn once; different splits, so that no two runs read the same tokens.
         settings = {"precision": entry.precision, "device": str(self.device), "kernel": self.kernel}
         runs = [devices.resolve(entry.shape.experiment(split_seed=m, **settings)) for m in range(entry.runs)]
         learner = Learner(runs, [self.corpus] * entry.runs, engine_of(self.device, runs[0].kernel))
-        return Racer(learner.step, lambda: learner.look().loss(0), learner.engine.kernel)
+        return ReadyContestant(learner.step, lambda: learner.look().loss(0), learner.engine.kernel)

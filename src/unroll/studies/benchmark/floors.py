@@ -1,7 +1,7 @@
 """What arithmetic alone would take: the operations of a training step, and how fast this machine multiplies.
 
-Counted are the matrix products that any implementation must do. A look-up of a one-hot input is no product; softmax,
-gates and Adam are nothing beside them.
+It counts the matrix products that any implementation must do. Looking up a one-hot input is no product; softmax,
+gates and Adam are negligible beside them.
 
 Shapes: T time, B rows, K scored positions, H hidden, G gate columns, D dense, V vocabulary.
 """
@@ -41,7 +41,8 @@ class Operations(NamedTuple):
 
 def operations(shape: Shape) -> Operations:
     """The products of a training step; the head's only at scored positions."""
-    read, scored = shape.k2 * shape.rows, shape.scheme.scored * shape.rows
+    read = shape.k2 * shape.rows
+    scored = shape.scheme.scored * shape.rows
     square = PASSES * 2 * read * shape.hidden * GATES * shape.hidden
     return Operations(
         recurrent=shape.layers * square,
@@ -65,14 +66,15 @@ class Rate:
 
 
 def measure_rate(precision: str, device: torch.device, size: int | None = None) -> Rate:
-    """Multiply random matrices: of zeros a processor draws less power, and so runs faster than it can with numbers."""
+    """Multiply random matrices. Zeros would draw less power, and the processor would run faster than on numbers."""
     size = size or SIZES[device.type]
     generator = torch.Generator(device).manual_seed(0)
     a, b = (
         torch.randn(size, size, device=device, generator=generator, dtype=torch.float32).to(DTYPES[precision])
         for _ in range(2)
     )
-    out, measured = torch.empty_like(a), []
+    out = torch.empty_like(a)
+    measured = []
     with numerics(precision):
         for _ in range(2 + TIMES[device.type]):
             devices.wait(device)

@@ -1,4 +1,4 @@
-"""Where something was measured."""
+"""The machine that measured, and its clocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PATIENCE = 10  # seconds
 
 
 def facts(device: torch.device) -> dict[str, Any]:
-    """The processor and the versions that a time depends on."""
-    found = {
+    """The processor and the versions on which a time depends."""
+    details = {
         "processor": devices.describe(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -27,18 +27,18 @@ def facts(device: torch.device) -> dict[str, Any]:
         "unroll": VERSION,
     }
     if device.type == "cuda":
-        found |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    return found
+        details |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return details
 
 
 def clocks(device: torch.device) -> dict[str, str]:
-    """What the driver's own tool says just now; nothing where there is no such tool."""
+    """What the driver's own tool reports now; empty where there is no tool."""
     tool = shutil.which("nvidia-smi")
     if device.type != "cuda" or not tool:
         return {}
     command = [tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader", f"--id={device.index or 0}"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    return dict(zip(QUERY, (value.strip() for value in said.split(",")), strict=False))
+    return dict(zip(QUERY, (value.strip() for value in answer.split(",")), strict=False))

@@ -1,4 +1,4 @@
-"""The precisions, and how torch is told to keep to one."""
+"""The precisions, and how torch keeps to one."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ DTYPES = {
 
 @contextmanager
 def numerics(precision: str) -> Iterator[None]:
-    """Products of float32 matrices, cuDNN's too, in TF32 or in float32 proper; as they were before, afterwards.
+    """Multiply float32 matrices, cuDNN's too, in TF32 or in full float32; restore the settings afterwards.
 
     torch's own default is a mixture: cuDNN may use TF32, matrix products may not.
     """
-    wanted = "tf32" if precision == "tf32" else "ieee"
-    before = [_get("cuda", what) for what in PRODUCTS]
-    for what in PRODUCTS:
-        _set("cuda", what, wanted)
+    mode = "tf32" if precision == "tf32" else "ieee"
+    before = [_get("cuda", product) for product in PRODUCTS]
+    for product in PRODUCTS:
+        _set("cuda", product, mode)
     try:
         yield
     finally:
-        for what, value in zip(PRODUCTS, before, strict=True):
-            _set("cuda", what, value)
+        for product, value in zip(PRODUCTS, before, strict=True):
+            _set("cuda", product, value)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from unroll.corpus.corpus import Corpus
 from unroll.model.head import LEAK
-from unroll.studies.benchmark.capture import captured
 from unroll.studies.benchmark.numerics import DTYPES, numerics
+from unroll.studies.benchmark.replay import replayed
 from unroll.studies.benchmark.shapes import Shape
 
 LEARNING_RATE = 0.001
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """The batches that Unroll reads in its first epoch, over and over, found by a counter on the device."""
+    """The batches that Unroll reads in its first epoch, over and over; a counter on the device finds them."""
 
     def __init__(self, shape: Shape, corpus: Corpus, device: torch.device) -> None:
         ids = corpus.train_ids(0).astype(np.int64)
@@ -45,26 +45,26 @@ class Windows:
         self.shape = shape
         self.per_epoch = (len(ids) - int(starts[-1]) - (shape.k2 + 1)) // shape.k1 + 1
         self.text = torch.from_numpy(ids).to(device)
-        self.places_TB = torch.from_numpy(np.arange(shape.k2 + 1)[:, None] + starts).to(device)
+        self.positions_TB = torch.from_numpy(np.arange(shape.k2 + 1)[:, None] + starts).to(device)
         self.number = torch.zeros((), dtype=torch.long, device=device)
 
     def read(self) -> Window:
-        """The next one."""
-        window_TB = self.text[self.places_TB + self.number * self.shape.k1]
+        """Read the next window."""
+        window_TB = self.text[self.positions_TB + self.number * self.shape.k1]
         begins = self.number == 0
         self.number.copy_((self.number + 1) % self.per_epoch)
         return Window(window_TB[:-1], window_TB[-self.shape.scheme.scored :], begins)
 
 
 class Recurrent(nn.Module):
-    """nn.LSTM on one-hot inputs, all layers in one module or each in its own, padded with zeros to a wide input."""
+    """nn.LSTM on one-hot inputs: all layers in one module, or one module a layer; a wide input is padded with zeros."""
 
     def __init__(self, shape: Shape, singly: bool, inputs: int) -> None:
         super().__init__()
         self.k1, self.carries = shape.k1, shape.scheme.carries
         self.register_buffer("one_hot", torch.eye(shape.vocabulary, inputs))
         H = shape.hidden
-        self.parts = nn.ModuleList(
+        self.modules_in_order = nn.ModuleList(
             [nn.LSTM(H if layer else inputs, H) for layer in range(shape.layers)]
             if singly
             else [nn.LSTM(inputs, H, shape.layers)]
@@ -72,28 +72,31 @@ class Recurrent(nn.Module):
         self.layers_each = 1 if singly else shape.layers
 
     def forward(self, inputs_TB: Tensor, first: list[State]) -> tuple[Tensor, list[State]]:
-        """The top layer's h, and the states that carried windows go on from."""
+        """Return the top layer's h, and the states from which the next carried windows go on."""
         x_TBI = nn.functional.embedding(inputs_TB, self.get_buffer("one_hot"))
         after = []
-        for part, state in zip(self.parts, first, strict=True):
+        for module, state in zip(self.modules_in_order, first, strict=True):
             if self.carries and self.k1 < len(x_TBI):
                 # cuDNN gives c only at the end, and the next window starts after k1: two calls.
-                early, middle = part(x_TBI[: self.k1], state)
-                late, _ = part(x_TBI[self.k1 :], middle)
-                x_TBI, state = torch.cat((early, late)), middle
+                early, middle = module(x_TBI[: self.k1], state)
+                late, _ = module(x_TBI[self.k1 :], middle)
+                x_TBI = torch.cat((early, late))
+                state = middle
             else:
-                x_TBI, state = part(x_TBI, state)
+                x_TBI, state = module(x_TBI, state)
             after.append(state)
         return x_TBI, after
 
 
 class FlashRecurrent(nn.Module):
-    """The same layers over the function that the package flashrnn offers; its gates are in the order i, f, c, o."""
+    """The same layers over the function of the package flashrnn; its gates are in the order i, f, c, o."""
 
     def __init__(self, shape: Shape, call: Callable[..., tuple[Tensor, Tensor]]) -> None:
         super().__init__()
-        self.call, self.at = call, min(shape.k1, shape.k2)
-        self.layers_each, H = 1, shape.hidden
+        self.call = call
+        self.last_carried = min(shape.k1, shape.k2)
+        self.layers_each = 1
+        H = shape.hidden
         self.table = nn.Parameter(torch.empty(shape.vocabulary, 4 * H))
         self.above = nn.ModuleList([nn.Linear(H, 4 * H, bias=False) for _ in range(1, shape.layers)])
         self.R = nn.ParameterList([torch.empty(4, 1, H, H) for _ in range(shape.layers)])
@@ -102,8 +105,9 @@ class FlashRecurrent(nn.Module):
             nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
 
     def forward(self, inputs_TB: Tensor, first: list[State]) -> tuple[Tensor, list[State]]:
-        """The top layer's h, and the states that carried windows go on from."""
-        pre_x_BTG, after, h_BTH = nn.functional.embedding(inputs_TB.T, self.table), [], None
+        """Return the top layer's h, and the states from which the next carried windows go on."""
+        pre_x_BTG = nn.functional.embedding(inputs_TB.T, self.table)
+        after, h_BTH = [], None
         for layer, (R, b, (h, c)) in enumerate(zip(self.R, self.b, first, strict=True)):
             if h_BTH is not None:
                 pre_x_BTG = self.above[layer - 1](h_BTH)
@@ -111,8 +115,8 @@ class FlashRecurrent(nn.Module):
             start = torch.stack((h[0], c[0])).view(2, B, 1, 1, G // 4)
             states, _ = self.call(pre_x_BTG.view(B, T, 4, 1, G // 4), R, b, states=start, function="lstm")
             h_BTH = states[0, :, :, 0]
-            at = states[:, :, self.at - 1, 0]
-            after.append((at[0].unsqueeze(0), at[1].unsqueeze(0)))
+            last = states[:, :, self.last_carried - 1, 0]
+            after.append((last[0].unsqueeze(0), last[1].unsqueeze(0)))
         assert h_BTH is not None
         return h_BTH.transpose(0, 1), after
 
@@ -137,12 +141,14 @@ class Peer:
             nn.LeakyReLU(LEAK),
             nn.Linear(shape.dense, outputs or shape.vocabulary),
         )
-        parts, each = -(-shape.layers // recurrent.layers_each), recurrent.layers_each
-        self.first = nn.ParameterList([torch.zeros(2, each, 1, shape.hidden) for _ in range(parts)])
+        layers_each = recurrent.layers_each
+        modules = -(-shape.layers // layers_each)
+        self.first = nn.ParameterList([torch.zeros(2, layers_each, 1, shape.hidden) for _ in range(modules)])
         self.recurrent = recurrent
         self.model = nn.ModuleList([recurrent, self.head, self.first]).to(device, DTYPES[precision])
         self.carried = [
-            torch.zeros(2, each, shape.rows, shape.hidden, device=device, dtype=DTYPES[precision]) for _ in range(parts)
+            torch.zeros(2, layers_each, shape.rows, shape.hidden, device=device, dtype=DTYPES[precision])
+            for _ in range(modules)
         ]
         self.last_loss = torch.zeros((), device=device)
         # A first state that nobody reads is not trained.
@@ -158,8 +164,8 @@ class Peer:
             first = [state.expand(-1, -1, self.shape.rows, -1) for state in self.first]
         h_TBH, after = self.recurrent(window.inputs_TB, [(s[0].contiguous(), s[1].contiguous()) for s in first])
         if self.shape.scheme.carries:
-            for kept, state in zip(self.carried, after, strict=True):
-                kept.copy_(torch.stack(state).detach())
+            for carried, state in zip(self.carried, after, strict=True):
+                carried.copy_(torch.stack(state).detach())
         logits_KBV = self.head(h_TBH[-len(window.targets_KB) :])[..., : self.shape.vocabulary]
         if self.half:
             logits_KBV = logits_KBV.float()
@@ -169,7 +175,7 @@ class Peer:
 
 
 class Eager:
-    """What most people write: plain calls, Adam as it comes."""
+    """What most people write: plain calls, and Adam's default form."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -197,7 +203,7 @@ class Graphed:
                 master.grad = torch.zeros_like(master)
         self.adam = torch.optim.Adam(self.masters, lr=LEARNING_RATE, fused=True, capturable=peer.device.type == "cuda")
         with numerics(peer.precision):
-            self.step = captured(self._train, peer.device, record)
+            self.step = replayed(self._train, peer.device, record)
 
     def _train(self) -> None:
         for p in self.trained:
@@ -214,23 +220,23 @@ class Graphed:
 
 
 def lstm_eager(shape: Shape, corpus: Corpus, device: torch.device, precision: str) -> Eager:
-    """torch.nn.LSTM, plainly."""
+    """torch.nn.LSTM with plain calls."""
     return Eager(Peer(shape, corpus, device, Recurrent(shape, False, shape.vocabulary), precision))
 
 
 def lstm_graphed(shape: Shape, corpus: Corpus, device: torch.device, precision: str, record: bool = True) -> Graphed:
-    """torch.nn.LSTM, the step recorded."""
+    """torch.nn.LSTM with its step recorded."""
     return Graphed(Peer(shape, corpus, device, Recurrent(shape, False, shape.vocabulary), precision), record)
 
 
 def cudnn_half(shape: Shape, corpus: Corpus, device: torch.device, precision: str, record: bool = True) -> Graphed:
-    """The strongest way found to use cuDNN: half precision, widths padded, layers in modules of their own, recorded."""
+    """The strongest use of cuDNN that we know: half precision, padded widths, a module a layer, a recorded step."""
     wide = -(-shape.vocabulary // WIDE) * WIDE
     return Graphed(Peer(shape, corpus, device, Recurrent(shape, True, wide), precision, outputs=wide), record)
 
 
 def flash(shape: Shape, corpus: Corpus, device: torch.device, precision: str, record: bool = True) -> Graphed:
-    """The package flashrnn, in the precision that it is made for, recorded like the others."""
+    """The package flashrnn in the precision that it is made for, recorded like the others."""
     from flashrnn import flashrnn
 
     wide = -(-shape.vocabulary // WIDE) * WIDE

@@ -28,7 +28,7 @@ def save(record: Record, path: Path) -> None:
 
 
 def blank(width: float, height: float) -> Figure:
-    """A figure that needs no display."""
+    """Make a figure that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -39,47 +39,48 @@ def blank(width: float, height: float) -> Figure:
 
 def draw(record: Record) -> Figure:
     """Architectures from top to bottom, training procedures from left to right."""
-    every = shapes(record.rows)
-    across, down = list(dict.fromkeys(s.procedure for s in every)), list(dict.fromkeys(s.architecture for s in every))
+    every_shape = shapes(record.rows)
+    across = list(dict.fromkeys(s.procedure for s in every_shape))
+    down = list(dict.fromkeys(s.architecture for s in every_shape))
     names = {a: _names([r for r in record.rows if r.shape.architecture == a]) for a in down}
     heights = [HEAD + ROW * len(names[a]) for a in down]
     figure = blank(3.1 * len(across) + 2.4, sum(heights) + 0.9)
     panels = figure.subplots(len(down), len(across), squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights})
     for i, architecture in enumerate(down):
         for j, procedure in enumerate(across):
-            shape = next((s for s in every if (s.architecture, s.procedure) == (architecture, procedure)), None)
+            shape = next((s for s in every_shape if (s.architecture, s.procedure) == (architecture, procedure)), None)
             if shape is None:
                 panels[i][j].set_axis_off()
             else:
                 _panel(panels[i][j], record, shape, names[architecture], first=j == 0)
     for axes in panels[-1]:
         axes.set_xlabel("ms a run-batch", fontsize=8, color=INK)
-    _room(panels[0][0], record)
+    _share_time_axis(panels[0][0], record)
     figure.suptitle(f"One training step of one run: less is better\n{heading(record)}", fontsize=10, color=INK)
     return figure
 
 
 def _panel(axes: Any, record: Record, shape: Shape, names: list[str], first: bool) -> None:
-    own = {title(r): r for r in record.rows if r.shape == shape}
-    best = min((r.median for r in own.values() if r.median), default=None)
+    row_by_title = {title(r): r for r in record.rows if r.shape == shape}
+    best = min((r.median for r in row_by_title.values() if r.median), default=None)
     axes.set_xscale("log")
     axes.grid(True, axis="x", which="major", color="#ececec", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    for place, name in enumerate(names):
-        row = own.get(name)
+    for y, name in enumerate(names):
+        row = row_by_title.get(name)
         colour = THEIRS if row is not None and row.contestant in PEERS else OURS
-        axes.axhline(place, color="#ececec", linewidth=0.6, zorder=0)
+        axes.axhline(y, color="#ececec", linewidth=0.6, zorder=0)
         if row is None:
             continue
         if row.median is None:
-            axes.text(0.02, place, "failed", transform=axes.get_yaxis_transform(), fontsize=6, color=FLOOR, va="center")
+            axes.text(0.02, y, "failed", transform=axes.get_yaxis_transform(), fontsize=6, color=FLOOR, va="center")
             continue
-        axes.plot([min(row.ms), max(row.ms)], [place, place], color=colour, linewidth=1, alpha=0.5)
-        axes.plot([row.median], [place], "o", color=colour, markersize=4.5)
+        axes.plot([min(row.ms), max(row.ms)], [y, y], color=colour, linewidth=1, alpha=0.5)
+        axes.plot([row.median], [y], "o", color=colour, markersize=4.5)
         axes.annotate(
             number(row.median),
-            (max(row.ms), place),
+            (max(row.ms), y),
             (5, 0),
             textcoords="offset points",
             fontsize=6.5,
@@ -88,7 +89,7 @@ def _panel(axes: Any, record: Record, shape: Shape, names: list[str], first: boo
             weight="bold" if row.median == best else "normal",
         )
     precision = fastest_precision(record)
-    floor = record.floor(next(iter(own.values())), precision)
+    floor = record.floor(next(iter(row_by_title.values())), precision)
     if floor:
         axes.axvline(floor, color=FLOOR, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
         axes.annotate(
@@ -118,7 +119,7 @@ def _panel(axes: Any, record: Record, shape: Shape, names: list[str], first: boo
 
 
 def _headline(record: Record, shape: Shape) -> str:
-    """The one number of a panel: the best of ours against the best of theirs."""
+    """The one number of a panel: our best time against the best of theirs."""
     peer = best_peer(record, shape)
     ours = [r.median for r in record.rows if r.shape == shape and r.contestant not in PEERS and r.median]
     if not peer or not peer.median or not ours:
@@ -131,8 +132,8 @@ def _names(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(title(r) for r in sorted(rows, key=lambda r: r.contestant in PEERS)))
 
 
-def _room(axes: Any, record: Record) -> None:
-    """One axis for all panels, with room to the right for the last label."""
+def _share_time_axis(axes: Any, record: Record) -> None:
+    """Give all panels one time axis, with space on the right for the last label."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     times = [ms for row in record.rows for ms in row.ms]

@@ -17,7 +17,7 @@ from unroll.studies.benchmark.shapes import ARCHITECTURES, Shape, parse_architec
 Group = tuple[Entry, ...]
 
 PRECISIONS = {"cuda": ("bfloat16", "tf32", "float32"), "cpu": ("float32",)}
-NARROW = 256  # up to this γ a run is so little work that more of them go into a fleet
+NARROW = 256  # up to this γ a run has little work, and more runs go into a fleet
 # As many as fill an H200 evenly: four rounds of 7 wide runs, one of 66 narrow ones.
 FLEETS = {("cuda", "narrow"): (66,), ("cuda", "wide"): (28,), ("cpu", "narrow"): (4,), ("cpu", "wide"): (4,)}
 
@@ -38,7 +38,7 @@ SCALING_PEERS = {"cuda": ("lstm-eager", "cudnn-half"), "cpu": ("lstm-eager",)}
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user narrowed it to; nothing said means everything."""
+    """What the user narrowed the benchmark to; an empty field leaves everything in."""
 
     architectures: tuple[str, ...] = ()
     procedures: tuple[str, ...] = ()
@@ -88,8 +88,8 @@ def scaling(choice: Choice, device: str) -> list[Group]:
             varied: dict[str, Any] = {axis: value}
             shape = replace(centre, **varied)
             shape = replace(shape, k1=min(shape.k1, shape.k2))
-            own = many if shape == centre else narrowed
-            groups[shape] = [*_unroll(shape, own, device), *_peers(shape, own, device)]
+            choice_here = many if shape == centre else narrowed
+            groups[shape] = [*_unroll(shape, choice_here, device), *_peers(shape, choice_here, device)]
     return _chosen(groups.values(), choice)
 
 
@@ -105,14 +105,14 @@ def _centre(choice: Choice, device: str) -> tuple[Shape, int]:
 
 
 def refused(precisions: Iterable[str]) -> dict[str, str]:
-    """The precisions that an experiment does not take, each with its own words for why."""
-    found = {}
+    """The precisions that an experiment refuses, each with the reason."""
+    reasons = {}
     for precision in precisions:
         try:
             Experiment(precision=precision)
         except ConfigurationError as error:
-            found[precision] = error.problems[0]
-    return found
+            reasons[precision] = error.problems[0]
+    return reasons
 
 
 def _unroll(shape: Shape, choice: Choice, device: str) -> list[Entry]:
@@ -125,24 +125,24 @@ def _unroll(shape: Shape, choice: Choice, device: str) -> list[Entry]:
 
 
 def _peers(shape: Shape, choice: Choice, device: str) -> list[Entry]:
-    # A package that is not installed is no contestant, unless it was asked for by name: then its row says so.
+    # A package that is not installed is a contestant only where --contestants names it: then its row says so.
     return [
-        Entry(shape, name, way.precision)
-        for name, way in PEERS.items()
+        Entry(shape, name, kind.precision)
+        for name, kind in PEERS.items()
         if name in (choice.contestants or PEERS)
-        and (device != "cpu" or way.on_cpu)
+        and (device != "cpu" or kind.on_cpu)
         and (name != "flashrnn" or choice.contestants or find_spec("flashrnn"))
     ]
 
 
 def _chosen(groups: Iterable[Sequence[Entry]], choice: Choice) -> list[Group]:
-    """Only what `--only` matches, without groups that this leaves empty."""
+    """Keep what `--only` matches, and drop groups that this leaves empty."""
     pattern = f"*{choice.only}*"
     kept = [tuple(e for e in group if fnmatchcase(e.label, pattern)) for group in groups]
-    found = [group for group in kept if group]
-    if not found:
+    left = [group for group in kept if group]
+    if not left:
         raise ConfigurationError(
             "Nothing is left to measure: --only, --contestants and this device have nothing in common. "
             "A row is named like '1x512 multi-loss unroll-fleet 21 bfloat16'."
         )
-    return found
+    return left

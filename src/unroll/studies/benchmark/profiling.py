@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from unroll.base.errors import InputError
 from unroll.engines import devices
 from unroll.studies.benchmark import power
-from unroll.studies.benchmark.contestants import Entry, Racer
+from unroll.studies.benchmark.contestants import Entry, ReadyContestant
 from unroll.studies.benchmark.record import FORMAT
 
 if TYPE_CHECKING:
@@ -24,42 +24,43 @@ NAME = 60  # columns
 LINES = 25
 
 
-def run(entry: Entry, racer: Racer, device: torch.device, machine: dict[str, Any]) -> dict[str, Any]:
+def run(entry: Entry, contestant: ReadyContestant, device: torch.device, machine: dict[str, Any]) -> dict[str, Any]:
     """A few steps under torch's profiler, as a record."""
     for _ in range(WARM_UP[device.type]):
-        racer.step()
+        contestant.step()
     devices.wait(device)
     on_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with profile(activities=activities) as profiler:
         for _ in range(STEPS):
-            racer.step()
+            contestant.step()
         devices.wait(device)
-    found = [
+    events = [
         {"name": e.key, "count": e.count, "ms": (e.self_device_time_total if on_cuda else e.self_cpu_time_total) / 1e3}
         for e in profiler.key_averages()
-        # On a GPU only what ran there: the host's calls and the spans that the optimiser marks out would be counted
-        # beside the kernels in them.
+        # On a GPU, keep only what ran there. The host's calls and the spans that the optimiser marks would count the
+        # kernels in them a second time.
         if not on_cuda or (e.device_type == DeviceType.CUDA and not e.is_user_annotation)
     ]
-    total, counters = sum(e["ms"] for e in found), power.gauge(device)
+    total = sum(e["ms"] for e in events)
+    counters = power.gauge(device)
     return {
         "format": FORMAT,
         "mode": "profile",
         "device": device.type,
         "machine": machine,
         "what": entry.label,
-        "kernel": racer.kernel,
+        "kernel": contestant.kernel,
         "steps": STEPS,
         "runs": entry.runs,
         "ms": total,
-        "sustained": power.sustained(racer.step, device, counters) if counters else None,
-        "events": [e | {"share": e["ms"] / total if total else 0.0} for e in sorted(found, key=lambda e: -e["ms"])],
+        "sustained": power.sustained(contestant.step, device, counters) if counters else None,
+        "events": [e | {"share": e["ms"] / total if total else 0.0} for e in sorted(events, key=lambda e: -e["ms"])],
     }
 
 
 def read(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A profile's content, checked for what the table needs."""
+    """Read a profile's content, and check what the table needs."""
     try:
         events = [
             {"name": str(e["name"]), "count": int(e["count"]), "ms": float(e["ms"]), "share": float(e["share"])}
@@ -80,17 +81,17 @@ def table(record: dict[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    each = record["ms"] / record["steps"] / record["runs"]
+    ms = record["ms"] / record["steps"] / record["runs"]
     shown = Table(
         title=Text(
-            f"{record['what']} (kernel {record['kernel']}): {each:.4g} ms a run-batch over {record['steps']} steps, "
-            "what runs beside something else counted in full"
+            f"{record['what']} (kernel {record['kernel']}): {ms:.4g} ms a run-batch over {record['steps']} steps, "
+            "overlapping work counted in full"
         ),
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    # Names of templates are endless; numbers must not make way for them.
+    # Template names are very long; numbers must not give way to them.
     for name in ("count", "total ms", "share"):
         shown.add_column(name, justify="right", no_wrap=True)
     shown.add_column("name", no_wrap=True, overflow="ellipsis", max_width=NAME)
@@ -98,9 +99,10 @@ def table(record: dict[str, Any]) -> Table:
         shown.add_row(f"{event['count']:,}", f"{event['ms']:.3f}", f"{event['share']:.1%}", Text(event["name"]))
     rest = record["events"][LINES:]
     if rest:
-        ms, share = sum(e["ms"] for e in rest), sum(e["share"] for e in rest)
-        shown.add_row("", f"{ms:.3f}", f"{share:.1%}", Text(f"{len(rest)} others", style="dim"))
+        rest_ms = sum(e["ms"] for e in rest)
+        share = sum(e["share"] for e in rest)
+        shown.add_row("", f"{rest_ms:.3f}", f"{share:.1%}", Text(f"{len(rest)} others", style="dim"))
     if record["sustained"]:
-        shown.caption = Text(power.told(record["sustained"], record["runs"]))
+        shown.caption = Text(power.in_words(record["sustained"], record["runs"]))
         shown.caption_justify = "left"
     return shown

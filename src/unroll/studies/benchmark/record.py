@@ -1,4 +1,4 @@
-"""What was measured, as one JSON file; tables and pictures are drawn from it alone."""
+"""A measurement as one JSON file; tables and pictures are drawn from it alone."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Row:
     kernel: str = ""
     steps: int = 0  # in a block
     ms: tuple[float, ...] = ()  # a run-batch, every block
-    loss: float | None = None  # of its first run, when it was last looked at
+    loss: float | None = None  # of its first run, after the last block
     problem: str | None = None
 
     @property
     def median(self) -> float | None:
-        """ms a run-batch."""
+        """Milliseconds a run-batch, or None where it failed."""
         return statistics.median(self.ms) if self.ms and not self.problem else None
 
     @property
     def operations(self) -> int:
-        """Of a run-batch."""
+        """Floating-point operations of a run-batch."""
         return operations(self.shape).total
 
 
@@ -55,13 +55,13 @@ class Record:
     date: str = field(default="", compare=False)
 
     def floor(self, row: Row, precision: str | None = None) -> float | None:
-        """ms that the arithmetic of a run-batch takes, in the row's precision or another; None if not measured."""
+        """The ms that a run-batch's arithmetic takes, in the row's precision or another; None if not measured."""
         rate = self.rates.get(precision or row.precision)
         return row.operations / rate.operations_per_second * 1e3 if rate else None
 
 
 def write(content: Record | dict[str, Any], path: Path) -> None:
-    """As JSON, whole or not at all; the operations counted stand beside each row for those who read it by eye."""
+    """Write JSON, whole or not at all. Each row carries its operation count too, for people who read the file."""
     if isinstance(content, Record):
         content = {"format": FORMAT, **asdict(content)} | {
             "rows": [asdict(row) | {"median_ms": row.median, "operations": row.operations} for row in content.rows]
@@ -70,7 +70,7 @@ def write(content: Record | dict[str, Any], path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of a file that `unroll bench` wrote."""
+    """Read the content of a file that `unroll bench` wrote."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
@@ -84,7 +84,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _printable(content: Any) -> Any:
-    """Text that cannot drive a terminal: a record may come from anywhere."""
+    """Replace characters that could drive a terminal: a record may come from anywhere."""
     if isinstance(content, dict):
         return {_printable(key): _printable(value) for key, value in content.items()}
     if isinstance(content, list):
@@ -95,13 +95,13 @@ def _printable(content: Any) -> Any:
 
 
 def read(content: dict[str, Any], path: Path) -> Record:
-    """The record in a file's content."""
+    """Read the record in a file's content."""
     try:
         rows = []
-        for own in content["rows"]:
-            own = {k: v for k, v in own.items() if k not in ("median_ms", "operations")}
-            own |= {"shape": Shape(**own["shape"]), "ms": tuple(map(float, own["ms"]))}
-            rows.append(Row(**own))
+        for written in content["rows"]:
+            values = {k: v for k, v in written.items() if k not in ("median_ms", "operations")}
+            values |= {"shape": Shape(**values["shape"]), "ms": tuple(map(float, values["ms"]))}
+            rows.append(Row(**values))
             assert rows[-1].operations > 0
         return Record(
             mode=str(content["mode"]),

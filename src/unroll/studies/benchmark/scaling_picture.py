@@ -45,7 +45,7 @@ def draw(record: Record) -> Figure:
 
 
 def _names(values: list[float]) -> list[str]:
-    """Of the ticks; one that would stand on its neighbour has none."""
+    """Name the ticks; a tick too close to the one before it gets no name."""
     least = math.log(max(values) / min(values)) / 30
     named: list[float] = []
     for value in values:
@@ -57,19 +57,19 @@ def _names(values: list[float]) -> list[str]:
 def lines_over(record: Record, centre: Shape, axis: str) -> dict[str, Line]:
     """Each contestant's medians along one axis, the others at the centre. Over M, a fleet of any size is one line."""
     lines: dict[str, Line] = {}
-    on = [row for row in record.rows if row.median is not None and _on(row, centre, axis)]
-    most = max((row.runs for row in on), default=1)
-    for row in on:
+    rows_on_axis = [row for row in record.rows if row.median is not None and _on(row, centre, axis)]
+    most_runs = max((row.runs for row in rows_on_axis), default=1)
+    for row in rows_on_axis:
         assert row.median is not None
         if row.contestant in PEERS:
             # A peer trains one run at a time, however many there are.
-            places = (1, most) if axis == "runs" else (getattr(row.shape, axis),)
-            lines.setdefault(TITLES[row.contestant], []).extend((x, row.median) for x in places)
+            xs = (1, most_runs) if axis == "runs" else (getattr(row.shape, axis),)
+            lines.setdefault(TITLES[row.contestant], []).extend((x, row.median) for x in xs)
         elif axis == "runs":
             lines.setdefault(f"Unroll, {row.precision}", []).append((row.runs, row.median))
         elif row.runs in (1, record.settings["fleet"]):
-            many = f"fleet of {row.runs}" if row.contestant == "unroll-fleet" else "alone"
-            lines.setdefault(f"Unroll, {many}, {row.precision}", []).append((getattr(row.shape, axis), row.median))
+            fleet = f"fleet of {row.runs}" if row.contestant == "unroll-fleet" else "alone"
+            lines.setdefault(f"Unroll, {fleet}, {row.precision}", []).append((getattr(row.shape, axis), row.median))
     return {name: sorted(set(line)) for name, line in lines.items()}
 
 
@@ -98,10 +98,10 @@ def _panel(axes: Any, lines: dict[str, Line], words: str, floor: Line) -> None:
     ours = theirs = 0
     ends = []
     for name, line in lines.items():
-        own = name.startswith("Unroll")
-        style = DASHES[(ours if own else theirs) % len(DASHES)]
-        ours, theirs = ours + own, theirs + (not own)
-        colour = OURS if own else THEIRS
+        is_ours = name.startswith("Unroll")
+        style = DASHES[(ours if is_ours else theirs) % len(DASHES)]
+        ours, theirs = ours + is_ours, theirs + (not is_ours)
+        colour = OURS if is_ours else THEIRS
         marker = "" if len({y for _, y in line}) == 1 < len(line) else "o"
         axes.plot(*zip(*line, strict=True), marker=marker, markersize=3, linewidth=1.2, linestyle=style, color=colour)
         ends.append((line[-1], name, colour))
@@ -110,16 +110,17 @@ def _panel(axes: Any, lines: dict[str, Line], words: str, floor: Line) -> None:
         ends.append((floor[-1], "arithmetic floor", FLOOR))
     below = -math.inf
     for (x, y), name, colour in sorted(ends, key=lambda end: end[0][1]):
-        place = math.log10(y) * DECADE
-        shown = max(place, below + APART)
+        height = math.log10(y) * DECADE
+        shown = max(height, below + APART)
         axes.annotate(
-            name, (x, y), (5, shown - place), textcoords="offset points", fontsize=6.5, va="center", color=colour
+            name, (x, y), (5, shown - height), textcoords="offset points", fontsize=6.5, va="center", color=colour
         )
         below = shown
     # Names stand behind the last point of their line, so a quarter of the panel is theirs.
     points = [x for line in lines.values() for x, _ in line]
     if points:
-        low, high = min(points), max(points)
+        low = min(points)
+        high = max(points)
         span = max(high / low, 2.0)
         axes.set_xlim(low / span**0.04, high * span**0.62)
     axes.set_title(words, fontsize=9, loc="left", color=INK)

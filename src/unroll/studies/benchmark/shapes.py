@@ -66,12 +66,12 @@ def parse_architecture(text: str) -> tuple[int, int]:
     >>> parse_architecture("2x512")
     (2, 512)
     """
-    found = re.fullmatch(r"([1-9]\d?)[x×]([1-9]\d{0,4})", text.strip())
-    if not found:
+    match = re.fullmatch(r"([1-9]\d?)[x×]([1-9]\d{0,4})", text.strip())
+    if not match:
         raise ConfigurationError(
             f"An architecture is layers x hidden, as in {', '.join(ARCHITECTURES)}. Got {text!r}. Set --architectures."
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def random_corpus(vocabulary: int = VOCABULARY, tokens: int = TOKENS) -> Corpus:

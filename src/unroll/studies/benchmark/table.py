@@ -15,7 +15,7 @@ COLUMNS = ("ms a run-batch", "spread", "× best peer", "× eager", "of the floor
 
 
 def table(record: Record) -> Table:
-    """Every row of every shape, those of one shape together."""
+    """Show every row, those of one shape together."""
     from rich.table import Table
     from rich.text import Text
 
@@ -26,15 +26,15 @@ def table(record: Record) -> Table:
     for name in COLUMNS:
         shown.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
     for shape in shapes(record.rows):
-        own = [row for row in record.rows if row.shape == shape]
-        floor = record.floor(own[0], fastest_precision(record))
-        beside = f"floor {number(floor)}" if floor else ""
+        rows_of_shape = [row for row in record.rows if row.shape == shape]
+        floor = record.floor(rows_of_shape[0], fastest_precision(record))
+        floor_words = f"floor {number(floor)}" if floor else ""
         shown.add_row(
             Text(f"r = {shape.layers}, γ = {shape.hidden}, k2 = {shape.k2}, {shape.procedure}", style="bold"),
-            Text(beside, style="dim"),
+            Text(floor_words, style="dim"),
         )
-        timed = [row.median for row in own if row.median]
-        for row in own:
+        timed = [row.median for row in rows_of_shape if row.median]
+        for row in rows_of_shape:
             style = "" if row.contestant in UNROLL else "dim"
             style = "bold green" if row.median and row.median == min(timed) else style
             shown.add_row(
@@ -46,15 +46,20 @@ def table(record: Record) -> Table:
 
 def problems(record: Record) -> list[str]:
     """Why rows have no times, each reason once."""
-    found: dict[str, list[str]] = {}
+    titles_by_problem: dict[str, list[str]] = {}
     for row in record.rows:
         if row.problem:
-            found.setdefault(row.problem, []).append(f"{row.shape.architecture} {row.shape.procedure} {title(row)}")
-    return [f"{who[0]}{f' and {len(who) - 1} more' if len(who) > 1 else ''}: {why}" for why, who in found.items()]
+            titles_by_problem.setdefault(row.problem, []).append(
+                f"{row.shape.architecture} {row.shape.procedure} {title(row)}"
+            )
+    return [
+        f"{titles[0]}{f' and {len(titles) - 1} more' if len(titles) > 1 else ''}: {problem}"
+        for problem, titles in titles_by_problem.items()
+    ]
 
 
 def heading(record: Record) -> str:
-    """Where it was measured."""
+    """The processor and the versions that measured."""
     machine = record.machine
     count = machine.get("threads")
     threads = f", {count} thread{'' if count == 1 else 's'}" if record.device == "cpu" else ""
@@ -79,10 +84,10 @@ def number(ms: float) -> str:
 def _cells(record: Record, row: Row) -> list[str]:
     if row.median is None:
         return ["failed"]
-    said = verdict(record, row)
+    compared = verdict(record, row)
     spread = (max(row.ms) - min(row.ms)) / row.median
-    times = [f"{t:.2f}" if t else "" for t in (said.times_best_peer, said.times_eager)]
-    share = f"{said.share_of_floor:.1%}" if said.share_of_floor else ""
+    times = [f"{t:.2f}" if t else "" for t in (compared.times_best_peer, compared.times_eager)]
+    share = f"{compared.share_of_floor:.1%}" if compared.share_of_floor else ""
     return [number(row.median), f"{spread:.0%}", *times, share, row.kernel]
 
 

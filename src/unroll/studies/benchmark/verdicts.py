@@ -30,13 +30,14 @@ def best_peer(record: Record, shape: Shape) -> Row | None:
 
 
 def verdict(record: Record, row: Row) -> Verdict:
-    """How a row stands."""
+    """Compare a row with its peers, and with the arithmetic alone."""
     eager = [r for r in record.rows if r.shape == row.shape and r.contestant == "lstm-eager"]
-    floor, own = record.floor(row), row.median
+    floor = record.floor(row)
+    median = row.median
     return Verdict(
         _times(best_peer(record, row.shape), row),
         _times(eager[0] if eager else None, row),
-        floor / own if floor and own else None,
+        floor / median if floor and median else None,
     )
 
 
@@ -47,7 +48,7 @@ def title(row: Row) -> str:
 
 
 def line(row: Row) -> str:
-    """A row as it is told while the measurement runs."""
+    """A row in one line, shown while the measurement runs."""
     what = f"{row.shape.architecture} k2={row.shape.k2} {row.shape.procedure:<11} {title(row):<40}"
     if row.median is None:
         return f"{what} {row.problem}"

@@ -1,14 +1,15 @@
-"""What lies behind verdicts that nobody expected, as tables: each sets apart the cause that docs/paper.md names.
+"""The causes behind unexpected verdicts, as tables: each sets apart one cause that docs/paper.md names.
 
-- `two_readings` (C3, C4): one training, its test set read in windows and progressively. What differs between the two
-  is no fault of training: the weights are the same.
-- `labels` (C10): under single-loss a window brings one label. Rotated windows begin anywhere, shuffled ones always at
-  multiples of k1, so that a corpus brings one label in k1 again and again.
+- `two_readings` (C3, C4): the test set read in windows and progressively, by one training. The weights are the same,
+  so what differs is no fault of training.
+- `labels` (C10): under single-loss a window brings one label. Rotated windows begin anywhere. Shuffled ones always
+  begin at multiples of k1, so a corpus brings one label in k1 again and again.
 - `before_overfitting` (C1, C14): the spread over k1 up to the batch at which the first of the five lines is at its
   best. Behind it a small k1 has read the corpus fewer times, and overfits less.
-- `two_starts` (C4): scheme 4 by the very measure of the claim, its test set read from zeros and from carried states.
-  What the first alone counts is the start; what both count is the model.
-- `by_share` (C13): scheme 4 on Music by the share of a window that is new, k1 / k2, in all and up to the best point.
+- `two_starts` (C4): scheme 4 by the claim's own measure, its test set read from zeros and from carried states. What
+  only the first counts is the start; what both count is the model.
+- `by_share` (C13): scheme 4 on Music by the share of a window that is new, k1 / k2: over the whole line, and up to its
+  best point.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from statistics import median
 
 from unroll.experiment.scheme import SCHEMES
 from unroll.studies.paper.claims import whole
-from unroll.studies.paper.claims.data import SHUFFLED
-from unroll.studies.paper.claims.lines import Lines, between, gmean, line, spread, unstable
+from unroll.studies.paper.claims.data_sets import SHUFFLED
+from unroll.studies.paper.claims.lines import Lines, gmean, line_of, max_over_min, spread, unstable
 from unroll.studies.paper.claims.schemes import LASTING, PARTING
+from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.claims.verdict import NotJudgedError, Records, Table, table
-from unroll.studies.paper.claims.words import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.figures import K1, K1_OF_K2
 from unroll.studies.paper.instability import RESETS
 from unroll.studies.paper.pictures import SETTINGS
@@ -51,11 +52,13 @@ def two_readings(records: Records) -> Table:
             ratios = []
             for curve in curves:
                 both = zip(*(curve.points[key] for key in ("batch", "windowed", "progressive")), strict=True)
-                found = [b / a for batch, a, b in both if low <= batch < high and a and b]
-                ratios.append(max(found, default=1.0))
+                ratios_here = [b / a for batch, a, b in both if low <= batch < high and a and b]
+                ratios.append(max(ratios_here, default=1.0))
             apart = sum(ratio > CLOSE for ratio in ratios)
             cells += [round(median(ratios), 3), round(max(ratios), 3)]
-        ends = [round(gmean(own.final for own in figure.each(corpus=corpus, scheme=scheme)), 3) for scheme in (1, 3, 4)]
+        ends = [
+            round(gmean(line.final for line in figure.each(corpus=corpus, scheme=scheme)), 3) for scheme in (1, 3, 4)
+        ]
         rows.append((name, *cells, f"{apart} of {len(curves)}", *ends))
     names = ["batches 100 to 999", "1,000 to 2,999", "3,000 and more"]
     columns = [word for name in names for word in (f"{name}: median", "largest")]
@@ -64,15 +67,15 @@ def two_readings(records: Records) -> Table:
 
 
 def labels(records: Records) -> Table:
-    """Scheme 2 on Music, windows rotated and shuffled: what k1 leaves to learn from."""
+    """Scheme 2 on Music, windows rotated and shuffled: how many labels k1 leaves."""
     figure = Lines(records, "schemes", "extras")
     rows = []
     for k1 in K1:
-        own: list[object] = []
+        cells: list[object] = []
         for variant in ({}, SHUFFLED):
-            (one,) = figure.each(variant, corpus="music", scheme=2, k1=k1, seed=0)
-            own += [significant(one.loss[-1], 3), round(one.best, 2), round(one.final, 2)]
-        rows.append((k1, f"1 in {k1}", *own))
+            (line,) = figure.each(variant, corpus="music", scheme=2, k1=k1, seed=0)
+            cells += [significant(line.loss[-1], 3), round(line.best, 2), round(line.final, 2)]
+        rows.append((k1, f"1 in {k1}", *cells))
     columns = ("k1", "labels met when shuffled")
     each = ("last training loss", "best perplexity", "last")
     return table((*columns, *(f"{how}: {name}" for how in ("rotated", "shuffled") for name in each)), rows)
@@ -86,11 +89,11 @@ def before_overfitting(records: Records) -> Table:
         cells: list[float] = []
         for scheme in SCHEMES:
             lines = [figure.one(corpus=corpus, scheme=scheme, k1=k1) for k1 in K1]
-            until = min(own.batch[own.turn] for own in lines)
+            until = min(line.batch[line.turn] for line in lines)
             early = [b for b in lines[0].batch if WARM_UP <= b <= until]
             cells += [
                 round(spread(lines), 3),
-                round(gmean(between(own.by_batch[batch] for own in lines) for batch in early), 3),
+                round(gmean(max_over_min(line.by_batch[batch] for line in lines) for batch in early), 3),
             ]
         rows.append((name, *cells))
     columns = [word for scheme in SCHEMES for word in (f"scheme {scheme}", "up to the best")]
@@ -116,27 +119,30 @@ def two_starts(records: Records) -> Table:
 
 
 def by_share(records: Records) -> Table:
-    """Lines of scheme 4 on Music that C13 counts as unstable, by k1 / k2: in all, and at a point up to their best."""
+    """Lines of scheme 4 on Music that C13 counts as unstable, by k1 / k2: at any point, and up to their best one."""
     figure = Lines(records, "k2")
     rows = []
-    for place, name in enumerate(("1", "2/3", "1/3")):
-        cells, early, every = [], 0, 0
+    for index, name in enumerate(("1", "2/3", "1/3")):
+        cells: list[object] = []
+        early, every = 0, 0
         for k2, k1 in K1_OF_K2.items():
-            curves = figure.curves_of(scheme=4, k1=k1[place], k2=k2)
-            when = [_unstable(figure, curve, WARM_UP) for curve in curves]
-            cells.append(f"{sum(map(bool, when))} of {len(curves)}")
-            best = [min(curve.own, key=lambda point: point[2])[0] for curve in curves]
-            early += sum(any(batch <= turn for batch in own) for own, turn in zip(when, best, strict=True))
+            curves = figure.curves_of(scheme=4, k1=k1[index], k2=k2)
+            unstable_batches = [_unstable(figure, curve, WARM_UP) for curve in curves]
+            cells.append(f"{sum(map(bool, unstable_batches))} of {len(curves)}")
+            turns = [min(curve.scored, key=lambda point: point[2])[0] for curve in curves]
+            early += sum(
+                any(batch <= turn for batch in batches) for batches, turn in zip(unstable_batches, turns, strict=True)
+            )
             every += len(curves)
         rows.append((name, *cells, f"{early} of {every}"))
     return table(("k1 / k2", *(f"k2 = {k2}" for k2 in K1_OF_K2), "up to their best point"), rows)
 
 
 def _unstable(figure: Lines, curve: Curve, since: int) -> list[int]:
-    """When a run of scheme 4 is unstable beside schemes 1 and 3 of the same k1, k2 and seed."""
+    """The batches at which a run of scheme 4 is unstable beside schemes 1 and 3 of the same k1, k2 and seed."""
     what = {"corpus": curve.corpus, "k1": curve.k1, "k2": curve.k2, "seed": curve.seed}
     (one,), (three,) = (figure.each(scheme=scheme, **what) for scheme in (1, 3))
-    return unstable(line(curve, figure.grid), one, three, since)
+    return unstable(line_of(curve, figure.grid), one, three, since)
 
 
 TABLES: dict[str, tuple[Callable[[Records], Table], tuple[str, ...]]] = {
@@ -148,12 +154,12 @@ TABLES: dict[str, tuple[Callable[[Records], Table], tuple[str, ...]]] = {
 }
 
 
-def found(records: Records) -> dict[str, Table]:
-    """Every table whose records are there, whole and at the paper's scale, by its title."""
-    every = {}
+def every_table(records: Records) -> dict[str, Table]:
+    """Make, by title, every table whose records are there, whole and at the paper's scale."""
+    tables = {}
     for title, (make, needs) in TABLES.items():
         try:
-            every[title] = make({name: whole(name, records.get(name)) for name in needs})
+            tables[title] = make({name: whole(name, records.get(name)) for name in needs})
         except NotJudgedError:
             continue
-    return every
+    return tables

@@ -1,4 +1,4 @@
-"""From a place in the paper's grid to the experiment that answers it, at any scale."""
+"""From a point in the paper's grid to the experiment that answers it, at any scale."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unroll.studies.paper.figures import BEST, CORPORA, FIGURES, OURS, Series, t
 from unroll.sweep.deduplicate import Training
 
 SMALLER = 16  # times fewer units at a scale below 1
-# Side by side at a scale below 1, where nothing is measured, so that the plan does not depend on the machine's mood: on
-# a CPU more bring nothing to training (23 ms a run-batch with 3, 22 with 10), and their windows leave the cache.
+# Runs side by side at a scale below 1. Nothing is measured there, and the plan must not depend on the machine's state.
+# More of them bring nothing to training on a CPU (23 ms a run-batch with 3, 22 with 10): their windows leave the cache.
 MOST_SMALL = 3
 
 
@@ -36,7 +36,7 @@ class Scale:
         return self.scale == 1
 
     def fitted(self, experiment: Experiment) -> Experiment:
-        """An experiment of the paper's size at this one."""
+        """The experiment at this scale, from one of the paper's size."""
         if self.whole:
             return experiment
         return replace(
@@ -50,64 +50,66 @@ class Scale:
         )
 
 
-# What a training is scored under does not depend on who asks for it, so that one record of a training is enough for
-# every figure.
+# How a training is scored does not depend on who asks for it, so one record of a training is enough for every figure.
 
 
-def _both(one: Series) -> bool:
-    """Schemes 1 and 3 share their trainings; both are drawn for the architecture that the paper goes on with."""
-    return one.train == "multi-loss" and (one.layers, one.hidden) in BEST
+def _both(series: Series) -> bool:
+    """Schemes 1 and 3 share trainings; both are drawn for the architecture that the paper goes on with."""
+    return series.train == "multi-loss" and (series.layers, series.hidden) in BEST
 
 
-def _from_carried(one: Series) -> bool:
-    """The paper's own setting of scheme 4, and those that change what states are carried over."""
-    return one in OURS and (not one.varied or "reset" in one.variant)
+def _from_carried(series: Series) -> bool:
+    """The paper's own setting of scheme 4, and the settings that change which states are carried over."""
+    return series in OURS and (not series.varied or "reset" in series.variant)
 
 
 def open_all(data: Path, names: Iterable[str] = CORPORA) -> dict[str, Corpus]:
-    """The corpora by name, from NAME.txt in a folder; whatever is missing or cannot be read is told at once."""
-    found: dict[str, Corpus] = {}
+    """Open the corpora of a folder by name, from NAME.txt; one error names all that are missing or unreadable."""
+    corpora: dict[str, Corpus] = {}
     wrong: list[str] = []
     for name in names:
         path = data / f"{name}.txt"
         try:
             if not path.is_file():
                 raise CorpusError(f"{path} is missing: --data is a folder with {', '.join(CORPORA)}, each NAME.txt.")
-            found[name] = Corpus.open(str(path))
+            corpora[name] = Corpus.open(str(path))
         except InputError as error:
             wrong += error.problems
     if wrong:
         raise CorpusError(*wrong)
-    return found
+    return corpora
 
 
 def title(name: str, corpus: Corpus) -> str:
-    """A corpus's name with what should always be said beside it."""
+    """A corpus's name, and whether its text is the paper's own file."""
     return f"{name} ({'the paper’s file' if corpus.paper == name else 'reconstruction'})"
 
 
-def experiment(one: Series, seed: int, scale: Scale, precision: str, corpus: Corpus) -> Experiment:
-    """The experiment behind a curve; curves of one training get the same."""
-    one = training(one)
-    scheme, own = SCHEMES[one.scheme], {f.name for f in fields(Scheme)}
-    changes = {name: value for name, value in one.variant.items() if name in own}
+def experiment(series: Series, seed: int, scale: Scale, precision: str, corpus: Corpus) -> Experiment:
+    """The experiment behind a curve; curves of one training have the same one."""
+    series = training(series)
+    scheme = SCHEMES[series.scheme]
+    scheme_fields = {f.name for f in fields(Scheme)}
+    changes = {name: value for name, value in series.variant.items() if name in scheme_fields}
     full = Experiment(
-        scheme=replace(scheme, k1=one.k1, k2=one.k2, **changes),
-        layers=one.layers,
-        hidden=one.hidden,
+        scheme=replace(scheme, k1=series.k1, k2=series.k2, **changes),
+        layers=series.layers,
+        hidden=series.hidden,
         seed=seed,
         precision=precision,
-        evaluate="both" if _both(one) else "own",
-        evaluate_carried=_from_carried(one),
-        **{name: value for name, value in one.variant.items() if name not in own},
+        evaluate="both" if _both(series) else "own",
+        evaluate_carried=_from_carried(series),
+        **{name: value for name, value in series.variant.items() if name not in scheme_fields},
     )
     return corpus.described_in(scale.fitted(full))
 
 
-def places(seed: int, scale: Scale, precision: str, corpora: Mapping[str, Corpus]) -> dict[str, Series]:
-    """Where every training of this seed stands in the grid, by identity."""
-    every = {training(one) for curves in FIGURES.values() for one in curves}
-    return {experiment(one, seed, scale, precision, corpora[one.corpus]).identity: one for one in every}
+def series_by_identity(seed: int, scale: Scale, precision: str, corpora: Mapping[str, Corpus]) -> dict[str, Series]:
+    """The point in the grid of every training of this seed, by the training's identity."""
+    all_trainings = {training(series) for curves in FIGURES.values() for series in curves}
+    return {
+        experiment(series, seed, scale, precision, corpora[series.corpus]).identity: series for series in all_trainings
+    }
 
 
 @dataclass(frozen=True)
@@ -121,20 +123,20 @@ class Wanted:
 def wanted(
     names: Sequence[str], seeds: Mapping[str, int], scale: Scale, precision: str, corpora: Mapping[str, Corpus]
 ) -> dict[str, Wanted]:
-    """Every distinct training of these figures, with so many seeds each, by identity."""
-    found: dict[str, Wanted] = {}
+    """Every distinct training of these figures, each with its figure's number of seeds, by identity."""
+    trainings: dict[str, Wanted] = {}
     for figure in names:
-        for one in dict.fromkeys(map(training, FIGURES[figure])):
+        for series in dict.fromkeys(map(training, FIGURES[figure])):
             for seed in range(seeds[figure]):
-                asked = experiment(one, seed, scale, precision, corpora[one.corpus])
-                if asked.identity not in found:
-                    run = Training(_name(one, seed, asked.identity), asked, (asked,))
-                    found[asked.identity] = Wanted(one, run)
-    return found
+                asked = experiment(series, seed, scale, precision, corpora[series.corpus])
+                if asked.identity not in trainings:
+                    run = Training(_name(series, seed, asked.identity), asked, (asked,))
+                    trainings[asked.identity] = Wanted(series, run)
+    return trainings
 
 
-def _name(one: Series, seed: int, identity: str) -> str:
-    """A folder's name that does not depend on what else is asked for."""
-    words = [one.corpus, one.train, f"k1_{one.k1}", f"k2_{one.k2}", f"lstm{one.layers}x{one.hidden}"]
-    words += [f"{name}_{value}" for name, value in one.varied] + [f"seed{seed}", identity[:8]]
+def _name(series: Series, seed: int, identity: str) -> str:
+    """A folder's name that depends on its training alone."""
+    words = [series.corpus, series.train, f"k1_{series.k1}", f"k2_{series.k2}", f"lstm{series.layers}x{series.hidden}"]
+    words += [f"{name}_{value}" for name, value in series.varied] + [f"seed{seed}", identity[:8]]
     return re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words))

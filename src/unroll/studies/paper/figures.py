@@ -34,14 +34,14 @@ PAPERS_MS = {
     4: ((60.6, 0.7), (138.9, 1.2), (106.6, 1.1), (267.6, 2.2)),
 }
 # At random: each row starts anew before a batch with this probability, so every 10·k1 tokens on average. Even for
-# k1 = 20 that is twice k2, so the state still brings more than a window could; and of 64 rows some six begin at zero
-# in every batch, where a reset each epoch shows the model that start once in hundreds or thousands of batches.
+# k1 = 20 that is twice k2, so the state still brings more than a window could. Of 64 rows about six begin at zero in
+# every batch, where a reset each epoch shows the model that start once in hundreds or thousands of batches.
 RANDOM_RESET = 0.1
 
 
 @dataclass(frozen=True, order=True)
 class Series:
-    """One curve before it is measured: where it stands in the paper's grid."""
+    """One curve before it is measured: a point in the paper's grid."""
 
     corpus: str
     scheme: int
@@ -63,7 +63,7 @@ class Series:
 
     @property
     def sample(self) -> str:
-        """The sampling procedure, and so the column of a record that is this curve's own."""
+        """The sampling procedure, which is also the column of a record that this curve is read from."""
         return SCHEMES[self.scheme].sample
 
 
@@ -93,7 +93,7 @@ def series(
 
 BEST = ((1, 512),)  # the architecture that the paper goes on with
 
-# What the paper says in words: 70 trainings.
+# What the paper says in words and does not plot: 70 trainings.
 UNPLOTTED = (
     *series(["music"], [1], [(1, 512), (2, 512)], variant={"dropout": 0.25}),
     *series(["finnish"], [1], [(1, 128), (2, 128)], variant={"learning_rate": 0.0001}),
@@ -129,7 +129,7 @@ TABLE = series([TIMED_CORPUS], SCHEMES, ARCHITECTURES, [TIMED_K1])
 
 
 def training(one: Series) -> Series:
-    """A training by one of its curves: the first scheme that trains alike, since drawing tokens changes no weights."""
+    """A training, as one of its curves: the first scheme that trains alike, since drawing tokens changes no weights."""
     return replace(one, scheme=next(number for number, s in SCHEMES.items() if s.training == one.train))
 
 
@@ -139,7 +139,7 @@ def trainings(names: Iterable[str]) -> tuple[Series, ...]:
 
 
 def drawn(names: Iterable[str] = PAPER) -> tuple[tuple[str, Series], ...]:
-    """The curves of pictures with their axis, `sequences` or `seconds`: the same curve on both axes is drawn twice."""
+    """The curves of pictures with their axis, `sequences` or `seconds`. One curve on both axes counts as two."""
     return tuple(
         dict.fromkeys(("seconds" if name == "k2" else "sequences", one) for name in names for one in FIGURES[name])
     )

@@ -15,18 +15,18 @@ from unroll.studies.paper.figures import FIGURES
 from unroll.sweep.folder import SweepFolder
 
 
-class Folder(SweepFolder):
+class ReproductionFolder(SweepFolder):
     """A sweep whose request may grow: other figures, more seeds."""
 
     def refuse_occupied(self) -> None:
-        """A folder that holds anything else is left alone."""
+        """Leave a folder alone that holds anything else."""
         try:
-            found = sorted(self.path.iterdir()) if self.path.is_dir() else None
-            if not untrusted.present(self.path) or found == []:
+            paths = sorted(self.path.iterdir()) if self.path.is_dir() else None
+            if not untrusted.present(self.path) or paths == []:
                 return
         except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
             raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
-        if not any(path.name == "records" or path.name.startswith("reproduce.json") for path in found or ()):
+        if not any(path.name == "records" or path.name.startswith("reproduce.json") for path in paths or ()):
             raise RunError(f"{self.path} exists and holds no reproduction. Choose another folder with --out.")
 
     def _files(self) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class Folder(SweepFolder):
         return (*super()._folders(), "records")
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder: two drivers cannot share it."""
+        """Hold the folder, since two drivers cannot share it."""
         return locks.hold(
             self.path,
             missing=f"{self.path} cannot be opened. Choose another folder with --out.",
@@ -44,11 +44,11 @@ class Folder(SweepFolder):
         )
 
     def _belongs(self, planned: set[str], asked: set[str]) -> bool:
-        """What is asked for is written down first, and planned then: a kill may come between."""
+        """The request is written first and planned afterwards: a kill may come between."""
         return planned <= asked
 
     def forget(self) -> None:
-        """What was asked for and planned is done; the plan goes first, since it is nothing without the other."""
+        """Delete the request and the plan once all of it is done; the plan first, since it means nothing alone."""
         (self.path / "plan.json").unlink(missing_ok=True)
         (self.path / "sweep.json").unlink(missing_ok=True)
         with suppress(OSError):  # with kept weights it is not empty
@@ -56,7 +56,7 @@ class Folder(SweepFolder):
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """reproduce.json; None where there is none yet."""
+        """The facts in reproduce.json, or None where there is none yet."""
         where = self.path / "reproduce.json"
         if not untrusted.present(where):
             return None

@@ -1,14 +1,15 @@
 """When does conditional training look unstable, and why? What the records of scheme 4 say (r=1 γ=512, k2 = 100).
 
 At every evaluation point a conditional run is measured three times: the loss of its training, a mean over the batches
-since the last point, and at that moment the perplexity of the test set, read progressively from a state of zeros, as
+since the last point; and the perplexity of the test set at that moment, read progressively from a state of zeros, as
 the scheme asks, and from the states that the rows of training carry. If training were unstable, the third would rise
-with the second, and if for long, the first too. If the model only did not know what to do with a state of zeros, the
-second alone would, and it would stop once training has begun from zeros again: with the reset at an epoch's end.
+with the second, and over a long time the first too. If the model only did not know what to do with a state of zeros,
+the second alone would rise, and it would stop once training has begun from zeros again: with the reset at an epoch's
+end.
 
-A curve's *rise* is the most times its lowest so far that it stands at, from batch 100 on, before which Adam's first
-steps throw every run about, and up to the lowest point of the curve from carried states, since what rises behind that
-is overfitting.
+A curve's *rise* is how many times its lowest value so far it reaches, at most. It counts from batch 100 on, since
+Adam's first steps throw every run about, and up to the lowest point of the curve from carried states, since what rises
+behind that is overfitting.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unroll.studies.paper.claims.lines import gmean
+from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.claims.verdict import Records, Table, table
-from unroll.studies.paper.claims.words import CLOSE, CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.figures import BEST
 from unroll.studies.paper.pictures import SETTINGS
 from unroll.studies.paper.records import CARRIED, Curve
@@ -43,32 +44,35 @@ class Reading:
     curve: Curve
     loss: float  # the rise of e^loss in training, over all batches
     zero: float  # the rise of the perplexity from zeros
-    carried: float | None  # the same from carried states, where that was scored
+    carried: float | None  # the rise of the perplexity from carried states, where that was scored
     best: tuple[float, float | None]  # the lowest perplexity from zeros and from carried states
     apart: Mapping[int, float]  # by batch: perplexity from zeros over that from carried states
 
     @property
-    def worst(self) -> int | None:
-        """The batch at which the two are furthest apart."""
+    def widest(self) -> int | None:
+        """The batch at which zeros and carried states are furthest apart."""
         return max(self.apart, key=self.apart.__getitem__) if self.apart else None
 
     def since_zero(self, batch: int) -> int:
-        """Batches since training last began from zeros, under a reset each epoch: after the last of one, all of it."""
+        """Batches since training last began from zeros, under a reset each epoch; an epoch's last batch counts all."""
         epoch = self.curve.epoch or self.curve.batches
         return (batch - 1) % epoch + 1
 
 
 def readings(records: Records) -> list[Reading]:
     """Every conditional run of the architecture that the paper goes on with, once."""
-    every = {c.identity: c for name in ("schemes", "extras") if name in records for c in records[name].curves}
-    chosen = [c for c in every.values() if c.train == "conditional" and (c.layers, c.hidden) in BEST and c.k2 == 100]
+    by_identity = {c.identity: c for name in ("schemes", "extras") if name in records for c in records[name].curves}
+    chosen = [
+        c for c in by_identity.values() if c.train == "conditional" and (c.layers, c.hidden) in BEST and c.k2 == 100
+    ]
     return [reading(curve) for curve in sorted(chosen, key=lambda c: (c.corpus, c.k1, c.seed)) if curve.points["batch"]]
 
 
 def reading(curve: Curve) -> Reading:
-    """What is measured on one run. Where there is no number it was not finite: above anything."""
+    """Measure one run. Where there is no number it was not finite, so it counts as infinite."""
     points = curve.points
-    batches, zero = points["batch"], _numbers(points["progressive"])
+    batches = points["batch"]
+    zero = _numbers(points["progressive"])
     carried = _numbers(points[CARRIED]) if CARRIED in points else None
     best = batches[_lowest(carried or zero)]
     pairs = zip(batches, zero, carried, strict=True) if carried else ()
@@ -102,30 +106,30 @@ def _rise(batches: Sequence[int], values: Sequence[float], until: int) -> float:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def every_table(found: Sequence[Reading]) -> dict[str, Table]:
-    """All tables by title, the shortest way to the answer first."""
+def every_table(every_run: Sequence[Reading]) -> dict[str, Table]:
+    """All tables by title, the one that answers fastest first."""
     return {
-        "By setting": by_setting(found),
-        "What each setting reaches": by_corpus(found),
-        "By how long ago training began from zeros": by_reset(found),
-        "By how the state is reset": by_epochs(found),
-        BY_RUN: by_run(found),
+        "By setting": by_setting(every_run),
+        "What each setting reaches": by_corpus(every_run),
+        "By how long ago training began from zeros": by_reset(every_run),
+        "By how the state is reset": by_epochs(every_run),
+        BY_RUN: by_run(every_run),
     }
 
 
-def by_setting(found: Iterable[Reading]) -> Table:
-    """What each change to scheme 4 does to it."""
+def by_setting(every_run: Iterable[Reading]) -> Table:
+    """The effect of each change to scheme 4."""
     rows = []
-    for name, own in _of_settings(found).items():
-        scored = [r for r in own if r.apart]
+    for name, runs in _of_settings(every_run).items():
+        scored = [r for r in runs if r.apart]
         rows.append(
             (
                 name,
-                len(own),
-                _count(r.loss for r in own),
-                _count(r.zero for r in own),
+                len(runs),
+                _count(r.loss for r in runs),
+                _count(r.zero for r in runs),
                 _count(r.carried for r in scored if r.carried) if scored else None,
-                round(max(r.zero for r in own), 3),
+                round(max(r.zero for r in runs), 3),
                 round(max(max(r.apart.values()) for r in scored), 3) if scored else None,
             )
         )
@@ -136,11 +140,12 @@ def by_setting(found: Iterable[Reading]) -> Table:
     return table(columns, rows)
 
 
-def by_run(found: Iterable[Reading]) -> Table:
+def by_run(every_run: Iterable[Reading]) -> Table:
     """The paper's own setting, run by run."""
     rows = []
-    for r in _of_settings(found).get("as in the paper", []):
-        c, worst = r.curve, r.worst
+    for r in _of_settings(every_run).get("as in the paper", []):
+        c = r.curve
+        widest = r.widest
         epochs = c.batches / c.epoch if c.epoch else None
         rows.append(
             (
@@ -151,9 +156,9 @@ def by_run(found: Iterable[Reading]) -> Table:
                 round(r.loss, 3),
                 round(r.zero, 3),
                 round(r.carried, 3) if r.carried else None,
-                round(r.apart[worst], 3) if worst else None,
-                worst,
-                round(worst / c.epoch, 2) if worst and c.epoch else None,
+                round(r.apart[widest], 3) if widest else None,
+                widest,
+                round(widest / c.epoch, 2) if widest and c.epoch else None,
             )
         )
     columns = (
@@ -163,15 +168,19 @@ def by_run(found: Iterable[Reading]) -> Table:
     return table(columns, rows)
 
 
-def by_corpus(found: Iterable[Reading]) -> Table:
+def by_corpus(every_run: Iterable[Reading]) -> Table:
     """The best perplexities of each setting, mean over k1, in the seeds that all settings have."""
-    every = _of_settings(found)
-    seeds = set.intersection(*({r.curve.seed for r in own} for own in every.values())) if every else set()
+    by_setting_name = _of_settings(every_run)
+    seeds = (
+        set.intersection(*({r.curve.seed for r in runs} for runs in by_setting_name.values()))
+        if by_setting_name
+        else set()
+    )
     rows = []
-    for name, own in every.items():
+    for name, runs in by_setting_name.items():
         cells: list[float | None] = []
         for corpus in CORPUS_NAMES:
-            both = [r.best for r in own if r.curve.corpus == corpus and r.curve.seed in seeds]
+            both = [r.best for r in runs if r.curve.corpus == corpus and r.curve.seed in seeds]
             for values in ([zero for zero, _ in both], [carried for _, carried in both if carried]):
                 cells.append(round(gmean(values), 3) if values else None)
         rows.append((name, *cells))
@@ -179,13 +188,13 @@ def by_corpus(found: Iterable[Reading]) -> Table:
     return table(("best perplexity", *starts), rows)
 
 
-def by_epochs(found: Iterable[Reading]) -> Table:
-    """How far apart at most, for every data set and k1, by how the state is reset."""
-    groups = scored_by_reset(found)
+def by_epochs(every_run: Iterable[Reading]) -> Table:
+    """How far apart zeros and carried states are at most, for every data set and k1, by how the state is reset."""
+    groups = scored_by_reset(every_run)
     cells: dict[tuple[str, int], dict[str, list[float]]] = {}
     epochs: dict[tuple[str, int], float] = {}
-    for name, own in groups.items():
-        for r in own:
+    for name, runs in groups.items():
+        for r in runs:
             key = r.curve.corpus, r.curve.k1
             cells.setdefault(key, {}).setdefault(name, []).append(max(r.apart.values()))
             if r.curve.epoch:
@@ -195,24 +204,24 @@ def by_epochs(found: Iterable[Reading]) -> Table:
             CORPUS_NAMES[corpus],
             k1,
             epochs.get((corpus, k1)),
-            *(round(max(own[name]), 3) if name in own else None for name in groups),
+            *(round(max(by_name[name]), 3) if name in by_name else None for name in groups),
         )
-        for (corpus, k1), own in sorted(cells.items())
+        for (corpus, k1), by_name in sorted(cells.items())
     ]
     return table(("zeros / carried, largest", "k1", "epochs", *groups), rows)
 
 
-def by_reset(found: Iterable[Reading]) -> Table:
-    """The paper's own setting: how far apart, by how long ago training began from zeros."""
+def by_reset(every_run: Iterable[Reading]) -> Table:
+    """How far apart they are in the paper's own setting, by how long ago training began from zeros."""
     bins: dict[tuple[bool, int], list[float]] = {}
-    for r in _of_settings(found).get("as in the paper", []):
+    for r in _of_settings(every_run).get("as in the paper", []):
         for batch, value in r.apart.items() if r.curve.epoch else ():
             since = r.since_zero(batch)
-            place = next(n for n, (low, high) in enumerate(SINCE) if low <= since < high)
-            bins.setdefault((batch > (r.curve.epoch or 0), place), []).append(value)
+            index = next(n for n, (low, high) in enumerate(SINCE) if low <= since < high)
+            bins.setdefault((batch > (r.curve.epoch or 0), index), []).append(value)
     rows = []
-    for (later, place), values in sorted(bins.items()):
-        low, high = SINCE[place]
+    for (later, index), values in sorted(bins.items()):
+        low, high = SINCE[index]
         words = f"{low:,} to {high - 1:,}" if math.isfinite(high) else f"{low:,} and more"
         apart = sum(value > CLOSE for value in values)
         rows.append(
@@ -229,18 +238,19 @@ def by_reset(found: Iterable[Reading]) -> Table:
     return table(columns, rows)
 
 
-def _of_settings(found: Iterable[Reading]) -> dict[str, list[Reading]]:
-    every: dict[str, list[Reading]] = {}
-    for r in found:
-        every.setdefault(next((name for name, own in SETTINGS.items() if own == r.curve.variant), ""), []).append(r)
-    return {name: every[name] for name in SETTINGS if name in every}
+def _of_settings(every_run: Iterable[Reading]) -> dict[str, list[Reading]]:
+    by_setting_name: dict[str, list[Reading]] = {}
+    for r in every_run:
+        name = next((name for name, variant in SETTINGS.items() if variant == r.curve.variant), "")
+        by_setting_name.setdefault(name, []).append(r)
+    return {name: by_setting_name[name] for name in SETTINGS if name in by_setting_name}
 
 
-def scored_by_reset(found: Iterable[Reading]) -> dict[str, list[Reading]]:
+def scored_by_reset(every_run: Iterable[Reading]) -> dict[str, list[Reading]]:
     """The runs that were scored from carried states too, by how their state is reset."""
-    groups = _of_settings(found)
+    groups = _of_settings(every_run)
     scored = {name: [r for r in groups.get(name, []) if r.apart] for name in RESETS}
-    return {name: own for name, own in scored.items() if own}
+    return {name: runs for name, runs in scored.items() if runs}
 
 
 def _count(rises: Iterable[float]) -> int:

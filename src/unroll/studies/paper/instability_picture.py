@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unroll.studies.paper.claims.words import CORPUS_NAMES, WARM_UP
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, WARM_UP
 from unroll.studies.paper.instability import Reading, scored_by_reset
 from unroll.studies.paper.pictures import CORPUS_COLOURS, GREEN, GREY, INK, VERMILION, WIDTH, plain, written
 from unroll.studies.paper.records import CARRIED
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 TWO = ("as in the paper", "never reset")  # the settings whose worst run is shown in full
 
 
-def save(found: Sequence[Reading], folder: Path) -> Path | None:
-    """Draw FOLDER/instability.png; None where nothing was scored from carried states."""
-    if not any(r.apart for r in found):
+def save(every_run: Sequence[Reading], folder: Path) -> Path | None:
+    """Draw FOLDER/instability.png, or return None where nothing was scored from carried states."""
+    if not any(r.apart for r in every_run):
         return None
-    return written(lambda: draw(found), folder / "instability.png")
+    return written(lambda: draw(every_run), folder / "instability.png")
 
 
-def draw(found: Sequence[Reading]) -> Figure:
-    """The runs that look least stable, with resets and with none, in three measures; then every run, by its resets."""
+def draw(every_run: Sequence[Reading]) -> Figure:
+    """Draw the least stable runs with resets and without in three measures, then every run by its kind of reset."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    groups = scored_by_reset(found)
+    groups = scored_by_reset(every_run)
     worst = {name: max(groups[name], key=lambda r: max(r.apart.values())) for name in TWO if name in groups}
     panels = len(worst) + len(groups)
     rows = math.ceil(panels / 2)
     height = 2.6 * rows + 0.35
     figure = Figure(figsize=(WIDTH, height), dpi=150)
     FigureCanvasAgg(figure)
-    every = list(figure.subplots(rows, 2, squeeze=False).ravel())
-    for axes, (name, one) in zip(every, worst.items(), strict=False):
-        _three(axes, name, one)
-    values = [value for own in groups.values() for r in own for value in r.apart.values()]
-    for axes, (name, own) in zip(every[len(worst) :], groups.items(), strict=False):
-        _apart(axes, name, own, (min(0.95, *values), max(1.2, 1.05 * max(values))))
-    for axes in every[panels:]:
+    every_axes = list(figure.subplots(rows, 2, squeeze=False).ravel())
+    for axes, (name, widest) in zip(every_axes, worst.items(), strict=False):
+        _three(axes, name, widest)
+    values = [value for runs in groups.values() for r in runs for value in r.apart.values()]
+    for axes, (name, runs) in zip(every_axes[len(worst) :], groups.items(), strict=False):
+        _apart(axes, name, runs, (min(0.95, *values), max(1.2, 1.05 * max(values))))
+    for axes in every_axes[panels:]:
         axes.set_axis_off()
     figure.subplots_adjust(0.075, 0.42 / height, 0.985, 1 - 0.28 / height, wspace=0.2, hspace=0.42)
     return figure
@@ -51,7 +51,8 @@ def draw(found: Sequence[Reading]) -> Figure:
 
 def _three(axes: Any, name: str, r: Reading) -> None:
     """Training loss, and the test set read from zeros and from carried states."""
-    points, c = r.curve.points, r.curve
+    points = r.curve.points
+    c = r.curve
     shown = [i for i, batch in enumerate(points["batch"]) if batch >= WARM_UP]
     values = {
         "test set from zeros": (points["progressive"], VERMILION, 1.4),
@@ -69,13 +70,13 @@ def _three(axes: Any, name: str, r: Reading) -> None:
     axes.legend(frameon=False, fontsize=7, labelcolor=INK)
 
 
-def _apart(axes: Any, name: str, own: Sequence[Reading], limits: tuple[float, float]) -> None:
-    """How many times the perplexity from carried states that from zeros is, against epochs read."""
-    seen = []
-    for r in own:
+def _apart(axes: Any, name: str, runs: Sequence[Reading], limits: tuple[float, float]) -> None:
+    """Draw the ratio of the perplexities from zeros and from carried states, against epochs read."""
+    named = []
+    for r in runs:
         x = [batch / (r.curve.epoch or r.curve.batches) for batch in r.apart]
-        label = CORPUS_NAMES[r.curve.corpus] if r.curve.corpus not in seen else None
-        seen.append(r.curve.corpus)
+        label = CORPUS_NAMES[r.curve.corpus] if r.curve.corpus not in named else None
+        named.append(r.curve.corpus)
         axes.plot(x, list(r.apart.values()), color=CORPUS_COLOURS[r.curve.corpus], lw=0.9, alpha=0.85, label=label)
     axes.set_yscale("log")
     axes.set_ylim(*limits)

@@ -1,4 +1,4 @@
-"""The paper's table of literature: which scheme 22 works on recurrent models trained with, and how it was found out."""
+"""The paper's table of literature: the schemes with which 22 works trained recurrent models, and how that is known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Work(NamedTuple):
     year: int
     level: str
     scheme: str
-    source: str  # of the information; empty where there is none
+    source: str  # of what is known; empty where there is none
 
     @property
     def schemes(self) -> tuple[int, ...]:
@@ -49,6 +49,6 @@ LITERATURE = (
 
 
 def markdown() -> str:
-    """The table, as it stands in docs/schemes.md."""
+    """The table that docs/schemes.md shows."""
     rows = [f"| {w.author}, {w.year} | {w.level} | {w.scheme} | {w.source} |" for w in LITERATURE]
     return "\n".join(["| work | model of | scheme | known from |", "|---|---|---|---|", *rows])

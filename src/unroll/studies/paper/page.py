@@ -38,7 +38,7 @@ drawn from the records in `results/paper` by `python -m unroll.studies.paper.pag
 
 Each claim says several things, and each of them is a number and a threshold. All hold: the claim *holds*; some: *holds
 in part*; none: *does not hold*. The thresholds were fixed before there were records, and are argued where they are
-defined, in `src/unroll/paper/claims`.
+defined, in `src/unroll/studies/paper/claims`.
 
 <!-- unroll: claims -->
 <!-- end -->
@@ -80,17 +80,18 @@ batches, in which nearly every run jumps, are not marked. A rise at the end that
 
 
 def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path]:
-    """Bring docs/paper.md, docs/schemes.md and the pictures in docs/paper up to date; what was written."""
-    measured, docs = records.read(records_folder), Path(docs_folder)
+    """Bring docs/paper.md, docs/schemes.md and the pictures in docs/paper up to date; return the files written."""
+    measured = records.read(records_folder)
+    docs = Path(docs_folder)
     if not measured:
         raise InputError(f"{records_folder} has no records. `unroll reproduce` writes them to its --out.")
     (docs / "paper").mkdir(parents=True, exist_ok=True)
     drawn = [path for record in measured.values() if (path := pictures.save(record, docs / "paper"))]
-    looked_at = instability_picture.save(instability.readings(measured), docs / "paper")
+    instability_drawn = instability_picture.save(instability.readings(measured), docs / "paper")
     page = docs / "paper.md"
     verdicts = judge(measured)
     text = page.read_text("utf-8") if page.exists() else START
-    written = [*drawn, *filter(None, [looked_at]), _write(page, fill(text, blocks(measured, verdicts, drawn)))]
+    written = [*drawn, *filter(None, [instability_drawn]), _write(page, fill(text, blocks(measured, verdicts, drawn)))]
     schemes = docs / "schemes.md"
     if schemes.exists():
         written.append(_write(schemes, fill(schemes.read_text("utf-8"), {"literature": literature.markdown()})))
@@ -98,11 +99,11 @@ def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
-    """A page with its marked blocks renewed; a block that nothing is known of is left as it is."""
+    """Renew the marked blocks of a page; a block without new contents stays as it is."""
 
-    def renewed(found: re.Match[str]) -> str:
-        name = found["name"]
-        return f"<!-- unroll: {name} -->\n{contents[name]}\n<!-- end -->" if name in contents else found[0]
+    def renewed(block: re.Match[str]) -> str:
+        name = block["name"]
+        return f"<!-- unroll: {name} -->\n{contents[name]}\n<!-- end -->" if name in contents else block[0]
 
     return BLOCK.sub(renewed, text)
 
@@ -133,14 +134,14 @@ def timing_table(record: Record) -> str:
         way = "windowed_naive" if scheme <= 2 else "progressive"
         rows.append([f"scheme {scheme}, paper", *(f"{batch} / {token}" for batch, token in papers)])
         for alone, name in ((True, "here"), (False, f"here, {fleet} side by side"))[: 2 if fleet > 1 else 1]:
-            own = [times.get((scheme, *architecture, alone)) for architecture in ARCHITECTURES]
-            rows.append([f"scheme {scheme}, {name}", *(_ms(time, way) for time in own)])
+            times_of_row = [times.get((scheme, *architecture, alone)) for architecture in ARCHITECTURES]
+            rows.append([f"scheme {scheme}, {name}", *(_ms(time, way) for time in times_of_row)])
     rolling = [_sample(times.get((1, *architecture, True)), "windowed") for architecture in ARCHITECTURES]
     first = record.times[0]
-    beside = f", and {fleet} runs side by side, a batch of one of them" if fleet > 1 else ""
+    fleet_words = f", and {fleet} runs side by side, a batch of one of them" if fleet > 1 else ""
     text = (
         "Milliseconds for one training batch of one run / one sampled token, English, k1 = 40. The paper: "
-        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone{beside}. "
+        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone{fleet_words}. "
         "Windowed sampling reads k2 tokens again for each new one, as in the paper; the last row is what "
         "`unroll sample` does."
     )
@@ -158,12 +159,13 @@ def _sample(time: Time | None, way: str) -> str:
 
 def _summary(measured: Records, verdicts: tuple[Verdict, ...]) -> str:
     counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
-    told = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
-    papers, every = cost(measured, base=True), cost(measured)
+    counted = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
+    papers = cost(measured, base=True)
+    every = cost(measured)
     text = (
-        f"The {len(verdicts)} claims: **{told}**. Of the paper's {len(trainings(PAPER))} trainings {papers[0]} are in "
-        f"the records; they took {_duration(papers[1])} of training and {_duration(papers[2])} of evaluation. By the "
-        "paper's own table its trainings took about 97 hours."
+        f"The {len(verdicts)} claims: **{counted}**. Of the paper's {len(trainings(PAPER))} trainings {papers[0]} are "
+        f"in the records; they took {_duration(papers[1])} of training and {_duration(papers[2])} of evaluation. By "
+        "the paper's own table its trainings took about 97 hours."
     )
     if every[0] == papers[0]:
         return text
@@ -174,9 +176,10 @@ def _summary(measured: Records, verdicts: tuple[Verdict, ...]) -> str:
 
 
 def cost(measured: Records, base: bool = False) -> tuple[int, float, float]:
-    """Distinct trainings, and their seconds of training and of evaluation; `base`: the paper's own, its first seed.
+    """Count distinct trainings, and add up their seconds of training and of evaluation.
 
-    A fleet's seconds of training are already shared among its runs, its seconds of evaluation are not.
+    `base` counts the paper's own trainings in their first seed. A fleet's seconds of training are already shared among
+    its runs, its seconds of evaluation are not.
     """
     runs: dict[str, Curve] = {}
     for name, record in measured.items():
@@ -212,26 +215,26 @@ def _evidence(verdict: Verdict) -> str:
 
 
 def _instability(measured: Records) -> str:
-    """Tables and a picture of scheme 4; run by run it is in the report."""
-    found = instability.readings(measured)
-    if not any(own.apart for own in found):
+    """Tables and a picture of scheme 4; the report shows it run by run."""
+    runs = instability.readings(measured)
+    if not any(run.apart for run in runs):
         return "Not measured."
     picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
-    tables = {title: own for title, own in instability.every_table(found).items() if title != instability.BY_RUN}
+    tables = {title: table for title, table in instability.every_table(runs).items() if title != instability.BY_RUN}
     return "\n\n".join((instability.ABOUT, picture, *_titled(tables)))
 
 
 def _causes(measured: Records) -> str:
     """The tables behind unexpected verdicts."""
-    return "\n\n".join(_titled(causes.found(measured))) or "Not measured."
+    return "\n\n".join(_titled(causes.every_table(measured))) or "Not measured."
 
 
 def _titled(tables: Mapping[str, Table]) -> list[str]:
-    return [f"**{title}**\n\n{_table(own)}" for title, own in tables.items()]
+    return [f"**{title}**\n\n{_table(table)}" for title, table in tables.items()]
 
 
-def _table(own: Table) -> str:
-    return _markdown(own.columns, [[_cell(c) for c in row] for row in own.rows])
+def _table(table: Table) -> str:
+    return _markdown(table.columns, [[_cell(c) for c in row] for row in table.rows])
 
 
 def _cell(value: object) -> str:
@@ -259,11 +262,11 @@ def _provenance(measured: Records) -> str:
         ]
         for name, r in measured.items()
     ]
-    told = "\n".join(f"- {name}: {', '.join(own.strip() for own in sorted(values))}" for name, values in facts.items())
+    listed = "\n".join(f"- {name}: {', '.join(map(str.strip, sorted(values)))}" for name, values in facts.items())
     return "\n\n".join(
         (
             _markdown(("data set", "SHA-256 begins"), rows),
-            told,
+            listed,
             _markdown(("record", "curves", "seeds", "scale", "stopped"), files),
         )
     )

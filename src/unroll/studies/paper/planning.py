@@ -1,8 +1,8 @@
 """Which of the paper's trainings stand side by side.
 
 Where a figure shows times, they must mean something: a fleet of `k2` holds one training procedure and one k2, all its
-k1 and seeds, and nothing else. A training of that figure is planned so whoever asks for it. All others go together as
-any runs do.
+k1 and seeds, and nothing else. A training of that figure is planned this way whichever figure asks for it. All others
+are planned like any runs.
 """
 
 from __future__ import annotations
@@ -46,34 +46,37 @@ def make(
     return whole
 
 
-def joined(one: Plan, other: Plan) -> Plan:
+def joined(plan: Plan, other: Plan) -> Plan:
     """Two plans as one; the second's fleets get numbers after the first's."""
-    last = max((int(own.name.rstrip("ab")) for own in one.fleets), default=0)
-    renamed = {own.name: str(last + n) for n, own in enumerate(other.fleets, 1)}
-    fleets = tuple(replace(own, name=renamed[own.name]) for own in other.fleets)
+    last = max((int(fleet.name.rstrip("ab")) for fleet in plan.fleets), default=0)
+    renamed = {fleet.name: str(last + n) for n, fleet in enumerate(other.fleets, 1)}
+    fleets = tuple(replace(fleet, name=renamed[fleet.name]) for fleet in other.fleets)
     measured = tuple(replace(m, fleets=tuple(renamed[name] for name in m.fleets)) for m in other.measured)
     return Plan(
-        (*one.fleets, *fleets),
-        {**one.refused, **other.refused},
-        (*one.measured, *measured),
-        (*one.changes, *other.changes),
-        one.version,
+        (*plan.fleets, *fleets),
+        {**plan.refused, **other.refused},
+        (*plan.measured, *measured),
+        (*plan.changes, *other.changes),
+        plan.version,
     )
 
 
 def estimate(plan: Plan, trainings: Sequence[Training], library: Library) -> dict[str, float]:
-    """Seconds of training, by fleet: from a few batches of each, as long as that is quick; else by its work."""
+    """Seconds of training by fleet: from a few batches of each, while that is quick; then from each fleet's work."""
     experiments = {one.name: one.experiment for one in trainings}
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     spent, rate = 0.0, 0.0
-    for own in sorted(plan.fleets, key=lambda own: own.work):
-        runs = [replace(experiments[n], device=own.device, kernel=own.kernel, threads=own.threads) for n in own.runs]
-        milliseconds = own.milliseconds
+    for fleet in sorted(plan.fleets, key=lambda fleet: fleet.work):
+        runs = [
+            replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
+            for name in fleet.runs
+        ]
+        milliseconds = fleet.milliseconds
         if milliseconds is None and spent < PATIENCE:
             began = time.perf_counter()
             milliseconds = measuring.pace(runs, [library.open(e) for e in runs], lambda: None).milliseconds
             spent += time.perf_counter() - began
         if milliseconds is not None:
-            rate = milliseconds / 1000 * runs[0].batches * len(runs) / own.work
-        found[own.name] = own.work * rate
-    return found
+            rate = milliseconds / 1000 * runs[0].batches * len(runs) / fleet.work
+        seconds[fleet.name] = fleet.work * rate
+    return seconds

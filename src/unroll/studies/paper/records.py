@@ -1,4 +1,4 @@
-"""What was measured, one compact file a figure: FOLDER/records/FIGURE.json. Everything is redrawn from these alone.
+"""The measurements, one compact file a figure: FOLDER/records/FIGURE.json. Everything is redrawn from these alone.
 
     {"format": 1, "figure": …, "scale": …, "seeds": […], "unroll": …, "curves": [CURVE, …], "times": [TIME, …]}
 
@@ -61,28 +61,30 @@ class Curve:
 
     @property
     def series(self) -> Series:
-        """Where it stands in the paper's grid."""
+        """The curve's point in the paper's grid."""
         varied = tuple(sorted(self.variant.items()))
         return Series(self.corpus, self.scheme, self.layers, self.hidden, self.k1, self.k2, varied)
 
     @property
-    def own(self) -> list[tuple[int, int, float]]:
-        """Batch, train sequences and perplexity under the scheme's own procedure, where it is a number."""
+    def scored(self) -> list[tuple[int, int, float]]:
+        """Batch, train sequences and perplexity under the scheme's sampling procedure, where it is a number."""
         columns = zip(self.points["batch"], self.points["sequences"], self.points[self.sample], strict=True)
         return [(batch, sequences, value) for batch, sequences, value in columns if value is not None]
 
     def unstable(self, other: Curve | None = None) -> list[int]:
         """The batches with a perplexity above 1.1 × the lowest so far, or 1.1 × that of `other` (scheme 3's).
 
-        The own procedure is scored at every point, so a gap in its column was no finite number: above anything.
+        The scheme's own procedure is scored at every point, so a gap in its column was no finite number: it counts as
+        infinite.
         """
-        beside = {batch: value for batch, _, value in other.own} if other else {}
-        lowest, found = math.inf, []
+        of_other = {batch: value for batch, _, value in other.scored} if other else {}
+        lowest = math.inf
+        batches: list[int] = []
         for batch, value in zip(self.points["batch"], self.points[self.sample], strict=True):
-            if value is None or value > UNSTABLE * min(lowest, beside.get(batch, math.inf)):
-                found.append(int(batch))
+            if value is None or value > UNSTABLE * min(lowest, of_other.get(batch, math.inf)):
+                batches.append(int(batch))
             lowest = min(lowest, math.inf if value is None else value)
-        return found
+        return batches
 
 
 @dataclass(frozen=True)
@@ -114,34 +116,34 @@ class Record:
 
 
 def significant(value: float | None, digits: int) -> float | None:
-    """Rounded to so many significant digits; None where it is no finite number."""
+    """Round to this many significant digits; None where it is no finite number."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")
 
 
 def path(folder: str | Path, figure: str) -> Path:
-    """Where a figure's record lies."""
+    """The path of a figure's record."""
     return Path(folder) / "records" / f"{figure}.json"
 
 
 def write(folder: str | Path, record: Record) -> None:
     """Replace a figure's record, whole or not at all."""
-    where = path(folder, record.figure)
+    destination = path(folder, record.figure)
     try:
-        where.parent.mkdir(parents=True, exist_ok=True)
+        destination.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"Cannot make the folder {where.parent}: {error.strerror}. Choose another.") from None
-    atomic_files.write(where, to_json(record))
+        raise RunError(f"Cannot make the folder {destination.parent}: {error.strerror}. Choose another.") from None
+    atomic_files.write(destination, to_json(record))
 
 
 def read(folder: str | Path) -> dict[str, Record]:
-    """The records of a folder, by figure, in the paper's order."""
+    """Read the records of a folder, by figure, in the paper's order."""
     return {figure: from_json(path(folder, figure)) for figure in FIGURES if untrusted.present(path(folder, figure))}
 
 
 def to_json(record: Record) -> bytes:
-    """A record's file: one curve a line, so that two versions can be compared."""
+    """A record as bytes: one curve a line, so that two versions can be compared."""
     head: dict[str, Any] = {"format": FORMAT, "figure": record.figure, "scale": record.scale}
     head |= {"seeds": list(record.seeds), "unroll": record.unroll}
     lists: dict[str, Sequence[Curve | Time]] = {"curves": record.curves}
@@ -154,12 +156,12 @@ def to_json(record: Record) -> bytes:
     return ("{" + ",\n".join(parts) + "}\n").encode()
 
 
-def from_json(where: Path) -> Record:
-    """A record that was written, or a RunError that says what is wrong with it."""
+def from_json(source: Path) -> Record:
+    """Read a record, or raise a RunError that says what is wrong with it."""
     try:
-        content = untrusted.parse_json(untrusted.read(where, MOST_BYTES), MOST_VALUES)
+        content = untrusted.parse_json(untrusted.read(source, MOST_BYTES), MOST_VALUES)
         if content["format"] != FORMAT:
-            raise RunError(f"{where} has format {content['format']!r}; this version reads {FORMAT}.")
+            raise RunError(f"{source} has format {content['format']!r}; this version reads {FORMAT}.")
         record = Record(
             figure=str(content["figure"]),
             scale=float(content["scale"]),
@@ -169,12 +171,12 @@ def from_json(where: Path) -> Record:
             times=tuple(Time(**time) for time in content.get("times", ())),
             k1_times=tuple(Time(**time) for time in content.get("k1_times", ())),
         )
-        if record.figure != where.stem:
+        if record.figure != source.stem:
             raise ValueError
     except OSError as error:
-        raise RunError(f"{where} cannot be read: {error.strerror or error}.") from None
+        raise RunError(f"{source} cannot be read: {error.strerror or error}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        raise RunError(f"{where} is damaged: it is no record of a figure. Bring it back, or delete it.") from None
+        raise RunError(f"{source} is damaged: it is no record of a figure. Bring it back, or delete it.") from None
     return record
 
 

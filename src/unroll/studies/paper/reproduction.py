@@ -5,8 +5,8 @@ OUT/reproduce.json         the scale and the precision, which all records of a f
 OUT/sweep.json, plan.json  what is being trained, and in which fleets
 OUT/runs/NAME/             run folders, until their curves are in the records; with `keep_weights`, for ever
 
-Nothing is deleted before what it says is on disk elsewhere: a fleet's runs end, then their curves are written to the
-records, then their folders go. Whatever a kill leaves behind is put right when the same command goes on.
+Nothing is deleted before it is on disk elsewhere: a fleet's runs end, then their curves are written to the records,
+then their folders go. The same command repairs what a kill leaves behind.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 from unroll.base.errors import ConfigurationError, Interrupted, RunError
 from unroll.base.version import VERSION
-from unroll.corpus.batches import Schedule
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.grids import MOST
 from unroll.studies.paper import planning, records, timing
-from unroll.studies.paper.experiments import Scale, Wanted, open_all, places, title, wanted
+from unroll.studies.paper.curve_of_run import curve_of_run
+from unroll.studies.paper.experiments import Scale, Wanted, open_all, series_by_identity, wanted
 from unroll.studies.paper.figures import FIGURES, Series, training
-from unroll.studies.paper.folder import Folder
-from unroll.studies.paper.records import CARRIED, Curve, Record, Time, significant
+from unroll.studies.paper.folder import ReproductionFolder
+from unroll.studies.paper.records import Curve, Record, Time
 from unroll.sweep import sweep
 from unroll.sweep.deduplicate import Training
 from unroll.sweep.launchers import Report, RunEnded
@@ -36,7 +36,7 @@ from unroll.training.signals import Pressed, Watch
 
 @dataclass(frozen=True)
 class Status:
-    """How a figure stands."""
+    """How many curves of a figure are wanted, finished and stopped."""
 
     curves: int
     finished: int
@@ -44,7 +44,7 @@ class Status:
 
 
 class Reproduction:
-    """Some figures of the paper, asked for with so many seeds, into one folder."""
+    """Figures of the paper with a number of seeds each, trained into one folder."""
 
     def __init__(
         self,
@@ -62,22 +62,25 @@ class Reproduction:
             wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it chosen.")
         if wrong:
             raise ConfigurationError(*wrong)
-        self.scale, self.precision, self.most, self.keep = Scale(scale), precision, most, keep_weights
+        self.scale = Scale(scale)
+        self.precision = precision
+        self.most = most
+        self.keep = keep_weights
         self.figures = tuple(name for name in FIGURES if name in figures)
-        self.folder = Folder(out)
+        self.folder = ReproductionFolder(out)
         self.folder.refuse_occupied()
         self.corpora: dict[str, Corpus] = open_all(Path(data))
         self.library = Library(self.corpora.values())
         self.records = records.read(self.folder.path)
         self._refuse_another()
-        # A figure keeps the seeds that it has.
-        had = {name: len(record.seeds) for name, record in self.records.items()}
-        self.seeds = {name: max(seeds if name in figures else 0, had.get(name, 0)) for name in FIGURES}
+        # A figure never loses seeds that it has.
+        seeds_had = {name: len(record.seeds) for name, record in self.records.items()}
+        self.seeds = {name: max(seeds if name in figures else 0, seeds_had.get(name, 0)) for name in FIGURES}
         self.wanted = wanted(self.figures, self.seeds, self.scale, precision, self.corpora)
         self.known: dict[str, Curve] = {c.identity: c for r in self.records.values() for c in r.curves}
 
     def _refuse_another(self) -> None:
-        """All records of a folder are of one scale and one precision."""
+        """Refuse a folder of another scale, precision or text: all its records share these."""
         facts = self.folder.facts or {}
         scales = {r.scale for r in self.records.values()} | ({facts["scale"]} if facts else set())
         precisions = {c.precision for r in self.records.values() for c in r.curves}
@@ -97,17 +100,17 @@ class Reproduction:
 
     @property
     def left(self) -> list[Wanted]:
-        """The trainings that are asked for and in no record."""
+        """The trainings that figures ask for and no record holds."""
         return [one for identity, one in self.wanted.items() if identity not in self.known]
 
     def plan(self, between: Callable[[], None] = lambda: None) -> tuple[Plan, list[Training]]:
-        """The plan that stands, with what it lacks; and all trainings that it may hold. Nothing is written."""
+        """The standing plan with what it lacks, and all trainings that it may hold. This writes nothing."""
         standing, trainings = (self.folder.plan, self.folder.trainings) if self.folder.is_sweep() else (None, [])
         standing = standing or Plan(())
         done = {t.name for t in trainings if t.experiment.identity in self.known}
-        unended = tuple(own for own in standing.fleets if not done >= set(own.runs))
+        unended = tuple(fleet for fleet in standing.fleets if not done >= set(fleet.runs))
         standing = replace(standing, fleets=unended, refused={})
-        placed = {name for own in standing.fleets for name in own.runs}
+        placed = {name for fleet in standing.fleets for name in fleet.runs}
         new = [one for one in self.left if one.training.name not in placed]
         together = {t.name: t for t in (*trainings, *(one.training for one in new))}
         whole = planning.joined(standing, planning.make(new, self.corpora, self.scale, self.most, between))
@@ -116,7 +119,7 @@ class Reproduction:
     # --- the work ---------------------------------------------------------------------------------------------------
 
     def run(self, timed: Callable[[Time], None], save_every: int | None = None) -> Iterator[Report]:
-        """Do what is left; what happens to fleets comes out, times go to `timed`."""
+        """Do what is left; yield what happens to fleets, and give times to `timed`."""
         self.folder.make()
         with self.folder.locked(), Watch() as watch:
             try:
@@ -152,7 +155,7 @@ class Reproduction:
             return
         plan, trainings = self.plan(watch.check)
         sweep.refuse_full_disk(self.folder, plan, trainings, self.library)
-        # First what is asked for, then how it is done: between the two, the old plan still stands.
+        # The request is written first, and the plan next: between the two, the old plan still stands.
         before = self.folder.trainings if self.folder.is_sweep() else []
         self.folder.trainings = list({t.name: t for t in (*before, *trainings)}.values())
         self.folder.plan = plan
@@ -169,103 +172,63 @@ class Reproduction:
             self.folder, trainings, self.library, save_every, self._launcher(plan), watch, over, wanted_now
         ):
             if isinstance(report, sweep.Planned):
-                fleets = {own.name: set(own.runs) for own in report.plan.fleets}
+                fleets = {fleet.name: set(fleet.runs) for fleet in report.plan.fleets}
                 ended = dict(report.ended)
-            # A fleet is over when another is heard of: then nobody holds its folders.
+            # A fleet is over once another reports: then nobody holds its folders.
             self._harvest(trainings, [r for name, r in fleets.items() if name != report.fleet and r <= ended.keys()])
             if isinstance(report, RunEnded):
                 ended[report.run] = report.status["state"]
             yield report
 
     def _launcher(self, plan: Plan) -> str:
-        """Small models on a CPU train a fleet a core."""
-        apart = not self.scale.whole and all(own.device == "cpu" for own in plan.fleets)
-        return "processes" if apart else "local"
+        """Small models on a CPU train one fleet a core."""
+        one_fleet_a_core = not self.scale.whole and all(fleet.device == "cpu" for fleet in plan.fleets)
+        return "processes" if one_fleet_a_core else "local"
 
     def _harvest(self, trainings: Sequence[Training], fleets: Sequence[set[str]]) -> None:
-        """Put the curves of fleets that are over into the records; then their folders may go."""
+        """Put the curves of finished fleets into the records; then their folders may go."""
         over = {name for runs in fleets for name in runs}
         new = [t for t in trainings if t.name in over and t.experiment.identity not in self.known]
         if not new:
             return
         for one in new:
-            self.known[one.experiment.identity] = self._curve(one)
+            experiment = one.experiment
+            series = self._series(experiment)
+            corpus = self.corpora[series.corpus]
+            self.known[experiment.identity] = curve_of_run(experiment, series, corpus, self.folder.run(one.name))
         self._write()
         self._clear()
 
-    def _curve(self, one: Training) -> Curve:
-        """What a run's folder says, as a curve of the training's first scheme."""
-        e, run = one.experiment, self.folder.run(one.name)
-        place = self._series(e)
-        status, lines = run.status, run.metrics
-        points: records.Points = {
-            "batch": [line["batch"] for line in lines],
-            "sequences": [line["sequences"] for line in lines],
-            "loss": [significant(line["loss"], 6) for line in lines],
-            **{p: [significant(line["perplexity"].get(p), 6) for line in lines] for p in ("windowed", "progressive")},
-            "seconds": [significant(line["seconds"], 4) for line in lines],
-        }
-        if e.evaluate_carried:
-            points[CARRIED] = [significant(line.get("carried"), 6) for line in lines]
-        stopped = status["state"] == "stopped"
-        return Curve(
-            corpus=place.corpus,
-            title=title(place.corpus, self.corpora[place.corpus]),
-            sha256=e.sha256,
-            scheme=place.scheme,
-            train=place.train,
-            sample=place.sample,
-            layers=place.layers,
-            hidden=place.hidden,
-            k1=place.k1,
-            k2=place.k2,
-            seed=e.seed,
-            batches=e.batches,
-            rows=e.rows,
-            variant=place.variant,
-            identity=e.identity,
-            state=status["state"],
-            reason=status.get("reason"),
-            stopped_at=status["batch"] + 1 if stopped else None,
-            fleet=status["fleet"],
-            kernel=status["kernel"],
-            precision=e.precision,
-            device=status["device"],
-            evaluating=significant(status["evaluating"], 4) or 0.0,
-            points=points,
-            epoch=Schedule(e, self.corpora[place.corpus].split(e.split_seed).train).batches_an_epoch,
-        )
-
-    def _series(self, one: Experiment) -> Series:
-        """Where a training stands in the grid; one of an earlier request may not be asked for now."""
-        if one.identity in self.wanted:
-            return self.wanted[one.identity].series
-        return places(one.seed, self.scale, self.precision, self.corpora)[one.identity]
+    def _series(self, experiment: Experiment) -> Series:
+        """A training's point in the grid; one of an earlier request may not be wanted now."""
+        if experiment.identity in self.wanted:
+            return self.wanted[experiment.identity].series
+        return series_by_identity(experiment.seed, self.scale, self.precision, self.corpora)[experiment.identity]
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """The records of what is known, where that changes them.
+        """Write the records that have changed.
 
-        A fleet that an earlier request began may hold runs of a figure that is not asked for now: their curves need a
-        place as well.
+        A fleet that an earlier request began may hold runs of a figure that is not asked for now. Their curves need a
+        figure as well.
         """
         for figure in self.figures:
             self._write_one(figure, self.seeds[figure])
         stored = {curve.identity for record in self.records.values() for curve in record.curves}
         for curve in [curve for identity, curve in self.known.items() if identity not in stored]:
-            own = training(curve.series)
-            figure = next(name for name, curves in FIGURES.items() if own in map(training, curves))
+            series = training(curve.series)
+            figure = next(name for name, curves in FIGURES.items() if series in map(training, curves))
             self._write_one(figure, max(self.seeds[figure], curve.seed + 1))
 
     def _write_one(self, figure: str, seeds: int) -> None:
         self.seeds[figure] = seeds
-        by_place = {(training(curve.series), curve.seed): curve for curve in self.known.values()}
+        by_series = {(training(curve.series), curve.seed): curve for curve in self.known.values()}
         curves = tuple(
-            replace(curve, scheme=one.scheme, sample=one.sample)
-            for one in FIGURES[figure]
+            replace(curve, scheme=series.scheme, sample=series.sample)
+            for series in FIGURES[figure]
             for seed in range(seeds)
-            if (curve := by_place.get((training(one), seed)))
+            if (curve := by_series.get((training(series), seed)))
         )
         before = self.records.get(figure) or Record(figure, self.scale.scale, (), VERSION)
         record = replace(before, seeds=tuple(range(seeds)), curves=curves)
@@ -286,16 +249,18 @@ class Reproduction:
             self.folder.forget()
 
     def status(self) -> dict[str, Status]:
-        """How the figures stand."""
-        found = {}
+        """How each figure stands."""
+        statuses = {}
         for figure in self.figures:
             states = [c.state for c in self.records[figure].curves] if figure in self.records else []
             total = len(FIGURES[figure]) * self.seeds[figure]
-            found[figure] = Status(total, states.count("finished"), states.count("stopped"))
-        return found
+            statuses[figure] = Status(total, states.count("finished"), states.count("stopped"))
+        return statuses
 
     def seconds(self) -> tuple[float, float]:
-        """Seconds of training and of evaluation behind the asked figures' curves, each training once."""
-        once = {c.identity: c for name in self.figures if name in self.records for c in self.records[name].curves}
-        trained = sum((c.points["seconds"] or [0.0])[-1] or 0.0 for c in once.values())
-        return trained, sum(c.evaluating / c.fleet for c in once.values())
+        """Seconds of training and of evaluation behind the figures' curves, each training once."""
+        by_identity = {
+            c.identity: c for name in self.figures if name in self.records for c in self.records[name].curves
+        }
+        trained = sum((c.points["seconds"] or [0.0])[-1] or 0.0 for c in by_identity.values())
+        return trained, sum(c.evaluating / c.fleet for c in by_identity.values())

@@ -26,12 +26,13 @@ from unroll.sweep import plan as plans
 from unroll.training import memory
 from unroll.training.learner import Learner
 
-FLEET = len(CORPORA) * len(K1)  # side by side: what a figure has of one architecture and one procedure
-WARM_UP, BLOCK, BLOCKS = 3, 8, 5  # batches before the clock runs, and then so many times so many
-TOKENS = {"windowed-naive": 32, "windowed": 256, "progressive": 256}  # of a block: a GPU draws up to 64 in one launch
-SECONDS = 0.2  # for one number on a CPU; whoever is slower gets fewer and shorter blocks
+FLEET = len(CORPORA) * len(K1)  # runs side by side: a figure's trainings of one architecture and one procedure
+# Batches before the clock runs; then this many blocks of this many batches.
+WARM_UP, BLOCK, BLOCKS = 3, 8, 5
+TOKENS = {"windowed-naive": 32, "windowed": 256, "progressive": 256}  # a block; a GPU draws up to 64 in one launch
+SECONDS = 0.2  # for one number on a CPU; a slower one gets fewer and shorter blocks
 
-# k1 hardly changes the time of a batch, says the paper: one run alone, every k1, one curve for each way to train.
+# The paper says that k1 hardly changes the time of a batch. One run alone, every k1, one curve for each way to train.
 BY_K1 = series([TIMED_CORPUS], (1, 2, 4), BEST, K1)
 
 
@@ -42,7 +43,7 @@ class Clock:
         self.device, self.between = device, between
 
     def milliseconds(self, step: Callable[[], object], length: int) -> float:
-        """Of one step."""
+        """The milliseconds of one step."""
         for _ in range(WARM_UP):
             first = self._block(step, 1)
         length = min(length, max(1, int(SECONDS / BLOCKS / first))) if self.device.type == "cpu" else length
@@ -64,7 +65,7 @@ class Clock:
 def missing(
     record: Record | None, side_by_side: Callable[[Series], int] = lambda one: FLEET
 ) -> list[tuple[Series, bool]]:
-    """What is not in the record yet, with whether it belongs to the table: else to the times by k1.
+    """What the record lacks, with whether it belongs to the table or to the times by k1.
 
     Where no more than one run trains side by side, no fleet is missing.
     """
@@ -73,12 +74,12 @@ def missing(
     fleets = {(t.scheme, t.layers, t.hidden) for t in record.times if t.fleet != 1}
     known = {(t.scheme, t.k1) for t in record.k1_times}
     table = [
-        (one, True)
-        for one in TABLE
-        for place in [(one.scheme, one.layers, one.hidden)]
-        if place not in alone or (place not in fleets and side_by_side(one) > 1)
+        (series, True)
+        for series in TABLE
+        for cell in [(series.scheme, series.layers, series.hidden)]
+        if cell not in alone or (cell not in fleets and side_by_side(series) > 1)
     ]
-    return table + [(one, False) for one in BY_K1 if (one.scheme, one.k1) not in known]
+    return table + [(series, False) for series in BY_K1 if (series.scheme, series.k1) not in known]
 
 
 def measure(
@@ -89,10 +90,10 @@ def measure(
     most: int | None,
     between: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[tuple[Time, ...], bool]]:
-    """Measure, one training procedure of one architecture after the other: times, and whether they are the table's."""
+    """Measure one training procedure of one architecture after the other: times, and whether they are the table's."""
     together: dict[tuple[Series, bool], list[Series]] = {}
-    for one, table in asked:
-        together.setdefault((training(one), table), []).append(one)
+    for curve, table in asked:
+        together.setdefault((training(curve), table), []).append(curve)
     tokens: dict[tuple[int, int, int], dict[str, float]] = {}  # how a model was trained is nothing to sampling
     for (first, table), group in together.items():
         run = devices.resolve(experiment(first, 0, scale, precision, corpus))
@@ -104,7 +105,7 @@ def measure(
 
 
 def side_by_side(one: Series, scale: Scale, precision: str, corpus: Corpus, most: int | None) -> int:
-    """How many runs a fleet of the table has: as many as are allowed and the memory holds."""
+    """How many runs a fleet of the table has: as many as `most` allows and the memory holds."""
     return _room(devices.resolve(experiment(training(one), 0, scale, precision, corpus)), corpus, most)
 
 
@@ -122,7 +123,7 @@ def _times(
     key: tuple[int, int, int] | None,
     between: Callable[[], None],
 ) -> list[Time]:
-    """The times of one measurement; tokens that are not known yet under `key` are added to them."""
+    """The times of one measurement. Tokens that are not known yet under `key` are added to them."""
     device = devices.find(run.device)
     torch.set_num_threads(run.threads or 1)
     clock = Clock(device, between)
@@ -148,10 +149,10 @@ def _times(
 
 
 def _token(model: Model, corpus: Corpus, procedure: str, texts: int, clock: Clock) -> float:
-    """Milliseconds a token of one text, with so many texts of one model drawn side by side."""
+    """The milliseconds a token of one text, with this many texts of one model drawn side by side."""
     k2 = model.experiments[0].scheme.k2
     prompt = corpus.test_ids(0)[:k2].astype("int64")
-    endless = 1 << 40  # tokens: as many as the clock asks for
+    endless = 1 << 40  # tokens: more than the clock asks for
     streams = [Stream(prompt, endless, Decoding(), seed) for seed in range(texts)]
     drawn = generate(model, streams, k2, procedure)
     next(drawn)  # reads the prompt
@@ -159,6 +160,6 @@ def _token(model: Model, corpus: Corpus, procedure: str, texts: int, clock: Cloc
 
 
 def order(times: Sequence[Time]) -> tuple[Time, ...]:
-    """As the table reads: one run alone, then fleets; by architecture, scheme and k1. The newest of a cell counts."""
+    """Sort as the table reads: runs alone, then fleets; by architecture, scheme and k1. A cell's newest time counts."""
     newest = {(t.fleet != 1, t.layers, t.hidden, t.scheme, t.k1): t for t in times}
     return tuple(sorted(newest.values(), key=lambda t: (t.fleet, t.layers, t.hidden, t.scheme, t.k1)))

@@ -1,10 +1,10 @@
 """The paper's claims, C1 to C17, each a function of the records: what was measured, the threshold, and the verdict.
 
-words.py           what "very close", "much" and "observable" mean, in numbers, and why
+thresholds.py      what "very close", "much" and "observable" mean, in numbers, and why
 lines.py           curves as the claims read them
 verdict.py         a claim, its parts and its verdict: data
 schemes.py         C1 to C4, C14, C16
-data.py            C5, C7, C10
+data_sets.py       C5, C7, C10
 architectures.py   C6, C8, C9
 clocks.py          C11, C12, C15, C17
 windows.py         C13
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unroll.studies.paper.claims import architectures, clocks, data, schemes, windows
-from unroll.studies.paper.claims.lines import between, gmean
+from unroll.studies.paper.claims import architectures, clocks, data_sets, schemes, windows
+from unroll.studies.paper.claims.lines import gmean, max_over_min
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, percent
 from unroll.studies.paper.claims.verdict import NOT_JUDGED, Claim, NotJudgedError, Records, Verdict, decide
-from unroll.studies.paper.claims.words import CORPUS_NAMES, percent
 from unroll.studies.paper.figures import FIGURES, Series
 from unroll.studies.paper.records import Record
 
@@ -57,7 +57,7 @@ CLAIMS = (
         "C5",
         "English, Finnish and Linux end at almost equal perplexity; Music is harder.",
         ("datasets",),
-        data.c5,
+        data_sets.c5,
     ),
     Claim(
         "C6",
@@ -70,7 +70,7 @@ CLAIMS = (
         "C7",
         "k1 matters less than the scheme; small k1 is data efficient (label reuse about k2/k1 in multi-loss training).",
         ("datasets",),
-        data.c7,
+        data_sets.c7,
     ),
     Claim(
         "C8",
@@ -89,7 +89,7 @@ CLAIMS = (
         "C10",
         "Shuffling windows instead of rotating the train set changes nothing (schemes 1 to 3).",
         ("schemes", "extras"),
-        data.c10,
+        data_sets.c10,
     ),
     Claim(
         "C11",
@@ -159,29 +159,29 @@ def whole(name: str, record: Record | None) -> Record:
         raise NotJudgedError(f"there is no record of {name}")
     if record.scale < 1:
         raise NotJudgedError(f"not judged at this scale, {record.scale:g} of the paper's")
-    there = {(curve.series, curve.seed) for curve in record.curves}
-    missing = {seed: [own for own in FIGURES[name] if (own, seed) not in there] for seed in record.seeds}
-    seeds = [seed for seed, lacking in missing.items() if not lacking]
+    held = {(curve.series, curve.seed) for curve in record.curves}
+    missing = {seed: [series for series in FIGURES[name] if (series, seed) not in held] for seed in record.seeds}
+    seeds = [seed for seed, absent in missing.items() if not absent]
     if not seeds:
-        lacking = min(missing.values(), key=len, default=list(FIGURES[name]))
-        one = lacking[0]
-        first = f"{CORPUS_NAMES[one.corpus]}, scheme {one.scheme}, k1 = {one.k1}, k2 = {one.k2}"
-        what = f"{len(lacking)} curves of {name} are" if len(lacking) > 1 else f"a curve of {name} is"
-        raise NotJudgedError(f"{what} missing from its record: {first}{', …' if len(lacking) > 1 else ''}")
+        absent = min(missing.values(), key=len, default=list(FIGURES[name]))
+        example = absent[0]
+        first = f"{CORPUS_NAMES[example.corpus]}, scheme {example.scheme}, k1 = {example.k1}, k2 = {example.k2}"
+        what = f"{len(absent)} curves of {name} are" if len(absent) > 1 else f"a curve of {name} is"
+        raise NotJudgedError(f"{what} missing from its record: {first}{', …' if len(absent) > 1 else ''}")
     return replace(record, curves=tuple(curve for curve in record.curves if curve.seed in seeds))
 
 
 def _seeds(records: Records) -> str:
-    """How far seeds lie apart, where there are several. A run that stands in two records is one seed, not two."""
+    """How far apart seeds lie, where there are several. A run in two records counts as one seed."""
     best: dict[Series, dict[int, float]] = {}
     for record in records.values():
         for curve in record.curves:
-            if curve.own:
-                best.setdefault(curve.series, {})[curve.seed] = min(value for _, _, value in curve.own)
-    apart = [between(own.values()) for own in best.values() if len(own) > 1]
+            if curve.scored:
+                best.setdefault(curve.series, {})[curve.seed] = min(value for _, _, value in curve.scored)
+    apart = [max_over_min(by_seed.values()) for by_seed in best.values() if len(by_seed) > 1]
     if not apart:
         return ""
-    seeds = max(len(own) for own in best.values())
+    seeds = max(len(by_seed) for by_seed in best.values())
     return (
         f"Means over up to {seeds} seeds, whose best perplexities lie {percent(gmean(apart))} apart in the mean and "
         f"{percent(max(apart))} at most."

@@ -6,9 +6,18 @@ import math
 from itertools import combinations
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Line, Lines, average, between, gmean, mean, ratio
+from unroll.studies.paper.claims.lines import Line, Lines, average, gmean, max_over_min, mean, ratio
+from unroll.studies.paper.claims.thresholds import (
+    ALL_BUT_ONE,
+    CLOSE,
+    CORPUS_NAMES,
+    HALF_WAY,
+    MUCH,
+    VISIBLE,
+    percent,
+    times,
+)
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import ALL_BUT_ONE, CLOSE, CORPUS_NAMES, HALF_WAY, MUCH, VISIBLE, percent, times
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1
 
 PLOTS = tuple((scheme, corpus) for scheme in (1, 2) for corpus in CORPORA)
@@ -37,14 +46,14 @@ def c6(records: Records) -> Finding:
     end: dict[tuple[int, str], float] = {}
     level: dict[tuple[int, str], dict[tuple[int, int], float]] = {}
     for plot in PLOTS:
-        # How far each has learnt by then, so that overfitting on Music (C8) does not count as slow learning.
-        learnt = {a: own.best_so_far for a, own in _plot(records, *plot).items()}
+        # How far each has learnt by then, so that the overfitting on Music (C8) does not count as slow learning.
+        learnt = {a: line.best_so_far for a, line in _plot(records, *plot).items()}
         early[plot] = gmean(ratio(learnt[r, 512], learnt[r, 128], LEARNING, HALF_WAY) for r in (1, 2))
         late[plot] = gmean(ratio(learnt[1, h], learnt[2, h], HALF_WAY) for h in (128, 512))
-        end[plot] = between(min(own.values()) for own in learnt.values())
-        level[plot] = {a: ratio(own, learnt[BEST[0]], LEARNING) for a, own in learnt.items()}
+        end[plot] = max_over_min(min(by_batch.values()) for by_batch in learnt.values())
+        level[plot] = {a: ratio(by_batch, learnt[BEST[0]], LEARNING) for a, by_batch in learnt.items()}
     enough = len(PLOTS) - ALL_BUT_ONE
-    best = sum(min(own, key=own.__getitem__) == BEST[0] for own in level.values())
+    best = sum(min(of_plot, key=of_plot.__getitem__) == BEST[0] for of_plot in level.values())
     overall = {s: {a: gmean(level[s, c][a] for c in CORPORA) for a in ARCHITECTURES} for s in (1, 2)}
     pairs = list(combinations(ARCHITECTURES, 2))
     alike = sum((overall[1][a] < overall[1][b]) == (overall[2][a] < overall[2][b]) for a, b in pairs)
@@ -64,7 +73,7 @@ def c6(records: Records) -> Finding:
             f"lowest in {best} of {len(PLOTS)} plots, over the whole of the curve",
             f"in at least {enough} of {len(PLOTS)}",
         ),
-        # Six pairs of architectures: one that turns round is the one exception allowed above.
+        # Six pairs of architectures: one that turns round is the exception that is allowed above.
         Part(
             "with schemes 1 and 2 alike",
             alike >= len(pairs) - ALL_BUT_ONE,
@@ -75,7 +84,7 @@ def c6(records: Records) -> Finding:
     rows = tuple(
         (
             f"{CORPUS_NAMES[c]}, scheme {s}",
-            *(round(own[s, c], 3) for own in (early, late, end)),
+            *(round(column[s, c], 3) for column in (early, late, end)),
             *(round(level[s, c][a], 3) for a in ARCHITECTURES),
         )
         for s, c in PLOTS
@@ -84,10 +93,10 @@ def c6(records: Records) -> Finding:
     return Finding(parts, table((*columns, *(f"r={r} γ={h}, to r=1 γ=512" for r, h in ARCHITECTURES)), rows))
 
 
-def _plots(says: str, found: int, enough: int, ratios: dict[tuple[int, str], float], what: str) -> Part:
-    measured = f"{what} is {times(gmean(ratios.values()))} in the mean, below 1 in {found} of {len(ratios)} plots"
+def _plots(says: str, below_1: int, enough: int, ratios: dict[tuple[int, str], float], what: str) -> Part:
+    measured = f"{what} is {times(gmean(ratios.values()))} in the mean, below 1 in {below_1} of {len(ratios)} plots"
     half = "left" if "early" in says else "right"
-    return Part(says, found >= enough, measured, f"below 1 in at least {enough}, over the {half} half of the axis")
+    return Part(says, below_1 >= enough, measured, f"below 1 in at least {enough}, over the {half} half of the axis")
 
 
 def _music(records: Records, figure: str, variant: dict[str, Any]) -> list[Line]:
@@ -99,9 +108,10 @@ def _music(records: Records, figure: str, variant: dict[str, Any]) -> list[Line]
 
 def c8(records: Records) -> Finding:
     """Overfitting is a test perplexity that ends above its lowest while the train loss goes on falling."""
-    plain, dropped = _music(records, "architectures-1", {}), _music(records, "extras", {"dropout": 0.25})
-    rise, with_dropout = (gmean(own.final / own.best for own in group) for group in (plain, dropped))
-    falling = sum(_loss_falls(own) for own in plain)
+    plain = _music(records, "architectures-1", {})
+    dropped = _music(records, "extras", {"dropout": 0.25})
+    rise, with_dropout = (gmean(line.final / line.best for line in group) for group in (plain, dropped))
+    falling = sum(_loss_falls(line) for line in plain)
     # Nothing can be reduced where nothing rises.
     kept = math.log(with_dropout) / math.log(rise) if rise > 1 else 1.0
     parts = (
@@ -133,29 +143,31 @@ def c8(records: Records) -> Finding:
     return Finding(parts, table(("line", "best", "last", "best, dropout", "last, dropout"), rows))
 
 
-def _loss_falls(own: Line) -> bool:
-    at_best, at_end = own.loss[own.turn], own.loss[-1]
+def _loss_falls(line: Line) -> bool:
+    at_best = line.loss[line.turn]
+    at_end = line.loss[-1]
     return at_best is not None and at_end is not None and at_end < at_best
 
 
-def _bump(own: Line, since: int, until: int) -> float:
+def _bump(line: Line, since: int, until: int) -> float:
     """The largest rise over the lowest before it, between two numbers of train sequences."""
-    return max(rise for batch, rise in own.rises.items() if since <= ROWS * batch <= until)
+    return max(rise for batch, rise in line.rises.items() if since <= ROWS * batch <= until)
 
 
 def c9(records: Records) -> Finding:
     """A rise near 1,000 train sequences, lower with gentler steps."""
-    base, extras = Lines(records, "architectures-1"), Lines(records, "extras")
+    base = Lines(records, "architectures-1")
+    extras = Lines(records, "extras")
     groups: dict[str, list[float]] = {}
-    for name, lines, variant, where in (
+    for name, lines, variant, window in (
         ("Adam 0.001", base, {}, BUMP),
         ("Adam 0.0001", extras, {"learning_rate": 0.0001}, BUMP_SLOWLY),
         ("RMSprop 0.001", extras, {"optimiser": "rmsprop"}, BUMP),
     ):
         cells = [{"layers": r, "k1": k1} for r in (1, 2) for k1 in K1]
-        every = [lines.one(variant, corpus="finnish", scheme=1, hidden=128, k2=100, **cell) for cell in cells]
-        groups[name] = [_bump(own, *where) for own in every]
-    height = {name: gmean(own) for name, own in groups.items()}
+        lines_of_group = [lines.one(variant, corpus="finnish", scheme=1, hidden=128, k2=100, **cell) for cell in cells]
+        groups[name] = [_bump(line, *window) for line in lines_of_group]
+    height = {name: gmean(bumps) for name, bumps in groups.items()}
     seen = sum(rise >= VISIBLE for rise in groups["Adam 0.001"])
     others = list(groups)[1:]
     left = {name: mean(rise >= VISIBLE for rise in groups[name]) for name in others}

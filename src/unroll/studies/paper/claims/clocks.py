@@ -1,10 +1,10 @@
-"""C11, C12, C15 and C17: what a batch and a token cost, and what that means for learning."""
+"""C11, C12, C15 and C17: the cost of a batch and of a token, and its effect on learning."""
 
 from __future__ import annotations
 
-from unroll.studies.paper.claims.lines import Lines, between, common_level, gmean
+from unroll.studies.paper.claims.lines import Lines, common_level, gmean, max_over_min
+from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, VISIBLE, listed, percent, times
 from unroll.studies.paper.claims.verdict import Finding, NotJudgedError, Part, Records, table
-from unroll.studies.paper.claims.words import CORPUS_NAMES, VISIBLE, listed, percent, times
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1, K1_OF_K2
 from unroll.studies.paper.records import Time
 
@@ -16,7 +16,7 @@ WAYS = ("windowed_naive", "windowed", "progressive")
 
 
 def _times(records: Records, alone: bool = True) -> dict[tuple[int, int, int], Time]:
-    """By scheme and architecture. One run at a time is how the paper measured; a fleet stands beside it."""
+    """Times by scheme and architecture. The paper measured one run at a time; a fleet stands beside it."""
     cells = {(t.scheme, t.layers, t.hidden): t for t in records["timing"].times if (t.fleet == 1) == alone}
     missing = [(s, r, h) for s in (1, 2, 3, 4) for r, h in ARCHITECTURES if (s, r, h) not in cells]
     if missing:
@@ -26,28 +26,29 @@ def _times(records: Records, alone: bool = True) -> dict[tuple[int, int, int], T
 
 
 def _gain(cells: dict[tuple[int, int, int], Time], architecture: tuple[int, int]) -> float:
-    """How much less a single-loss batch takes, in per cent of a multi-loss batch."""
+    """The time that a single-loss batch saves, in per cent of a multi-loss batch."""
     return 100 * (1 - cells[2, *architecture].batch_ms / cells[1, *architecture].batch_ms)
 
 
 def c11(records: Records) -> Finding:
     """Training time a batch."""
-    alone, fleet = _times(records), _times(records, alone=False)
+    alone = _times(records)
+    fleet = _times(records, alone=False)
     gains = {a: _gain(alone, a) for a in ARCHITECTURES}
     in_fleet = {a: _gain(fleet, a) for a in ARCHITECTURES}
-    # More units at the same depth, more layers at the same width: each step that grows the architecture.
+    # Each step that grows the architecture: more units at the same depth, or more layers at the same width.
     steps = [((1, 128), (1, 512)), ((2, 128), (2, 512)), ((1, 128), (2, 128)), ((1, 512), (2, 512))]
     against = [f"r={a[0]} γ={a[1]} to r={b[0]} γ={b[1]}" for a, b in steps if gains[b] > gains[a] + CLOCK_POINTS]
-    same = {a: between(alone[s, *a].batch_ms for s in (1, 3, 4)) for a in ARCHITECTURES}
+    same = {a: max_over_min(alone[s, *a].batch_ms for s in (1, 3, 4)) for a in ARCHITECTURES}
 
-    def told(values: dict[tuple[int, int], float]) -> str:
+    def listed_gains(values: dict[tuple[int, int], float]) -> str:
         return ", ".join(f"{value:.0f} % (r={r} γ={h})" for (r, h), value in values.items())
 
     parts = (
         Part(
             "single-loss trains faster a batch",
             all(value > 0 for value in gains.values()),
-            f"by {told(gains)}; in a fleet by {told(in_fleet)}",
+            f"by {listed_gains(gains)}; in a fleet by {listed_gains(in_fleet)}",
             "less time on every architecture, one run at a time",
         ),
         Part(
@@ -82,17 +83,17 @@ def c12(records: Records) -> Finding:
     """Sampling time a token: windowed as the paper ran it, rolling, and progressive."""
     alone = _times(records)
     ms = {a: alone[1, *a].sample_ms for a in ARCHITECTURES}
-    if any(not own.keys() >= set(WAYS) for own in ms.values()):
+    if any(not by_way.keys() >= set(WAYS) for by_way in ms.values()):
         raise NotJudgedError("the timing table lacks one of the three ways of sampling")
-    naive = {a: own["windowed_naive"] / own["progressive"] for a, own in ms.items()}
-    rolling = {a: own["windowed"] / own["progressive"] for a, own in ms.items()}
-    told = ", ".join(f"{times(v)} (r={r} γ={h})" for (r, h), v in naive.items())
+    naive = {a: by_way["windowed_naive"] / by_way["progressive"] for a, by_way in ms.items()}
+    rolling = {a: by_way["windowed"] / by_way["progressive"] for a, by_way in ms.items()}
+    listed_factors = ", ".join(f"{times(v)} (r={r} γ={h})" for (r, h), v in naive.items())
     low, high = FASTER
     parts = (
         Part(
             "progressive sampling is at least 10 times faster a token",
             all(value >= low for value in naive.values()),
-            f"windowed as the paper ran it takes {told}; rolling {times(min(rolling.values()))} to "
+            f"windowed as the paper ran it takes {listed_factors}; rolling {times(min(rolling.values()))} to "
             f"{times(max(rolling.values()))}",
             f"at least {times(low)} on every architecture, one text at a time",
         ),
@@ -120,7 +121,8 @@ def c12(records: Records) -> Finding:
 
 def c15(records: Records) -> Finding:
     """Time to a perplexity, single-loss over multi-loss."""
-    k2_lines, lines = Lines(records, "k2"), Lines(records, "schemes")
+    k2_lines = Lines(records, "k2")
+    lines = Lines(records, "schemes")
     by_k2: dict[int, float] = {}
     for k2, every in K1_OF_K2.items():
         pairs = [
@@ -130,8 +132,8 @@ def c15(records: Records) -> Finding:
             two.needed(common_level(one, two), two.seconds) / one.needed(common_level(one, two), one.seconds)
             for one, two in pairs
         )
-    # Runs of `schemes` share fleets with other procedures, so their clock is the fleet's: batches from the curve, the
-    # time of a batch from the table, in a fleet as they ran.
+    # Runs of `schemes` share fleets with other procedures, so their clock is the fleet's. Batches come from the curve,
+    # and the time of a batch from the table, in a fleet as they ran.
     cells = _times(records, alone=False)
     batch = cells[2, *BEST[0]].batch_ms / cells[1, *BEST[0]].batch_ms
     by_corpus: dict[str, float] = {}
@@ -168,10 +170,10 @@ def c17(records: Records) -> Finding:
     for t in records["timing"].k1_times:
         side = "alone" if t.fleet == 1 else f"fleet of {t.fleet}"
         groups.setdefault(f"scheme {t.scheme}, r={t.layers} γ={t.hidden}, {side}", {})[t.k1] = t.batch_ms
-    groups = {name: own for name, own in groups.items() if len(own) > 1}
+    groups = {name: by_k1 for name, by_k1 in groups.items() if len(by_k1) > 1}
     if not groups:
         raise NotJudgedError("the record of timing has no times for several k1")
-    spans = {name: between(own.values()) for name, own in groups.items()}
+    spans = {name: max_over_min(by_k1.values()) for name, by_k1 in groups.items()}
     worst = max(spans, key=spans.__getitem__)
     part = Part(
         "k1 hardly changes the time of a batch",
@@ -179,6 +181,6 @@ def c17(records: Records) -> Finding:
         f"the slowest k1 takes {percent(spans[worst])} more than the fastest ({worst})",
         f"at most {percent(VISIBLE)} more, under every training procedure",
     )
-    every = sorted({k1 for own in groups.values() for k1 in own})
-    rows = tuple((name, *(own.get(k1) for k1 in every)) for name, own in groups.items())
+    every = sorted({k1 for by_k1 in groups.values() for k1 in by_k1})
+    rows = tuple((name, *(by_k1.get(k1) for k1 in every)) for name, by_k1 in groups.items())
     return Finding((part,), table(("ms a batch", *(f"k1 = {k1}" for k1 in every)), rows))

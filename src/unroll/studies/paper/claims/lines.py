@@ -1,4 +1,4 @@
-"""Curves as the claims read them: perplexities by batch, the mean over seeds, and what is measured on them.
+"""Curves as the claims read them: perplexities by batch, the mean over seeds, and the measures on them.
 
 Means of perplexities are geometric: the paper's axes are logarithmic, and a ratio is what it compares by eye.
 """
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from unroll.studies.paper.claims.thresholds import CLOSE, WARM_UP
 from unroll.studies.paper.claims.verdict import NotJudgedError, Records
-from unroll.studies.paper.claims.words import CLOSE, WARM_UP
+from unroll.studies.paper.figures import K1
 from unroll.studies.paper.records import Curve
 
 
@@ -30,7 +31,7 @@ def mean(values: Iterable[float]) -> float:
     return sum(every) / len(every)
 
 
-def between(values: Iterable[float]) -> float:
+def max_over_min(values: Iterable[float]) -> float:
     """The largest over the smallest."""
     every = list(values)
     return max(every) / min(every)
@@ -48,7 +49,7 @@ class Line:
 
     @property
     def best(self) -> float:
-        """The lowest perplexity: what a user who stops in time gets, so that overfitting is told apart (C8)."""
+        """The lowest perplexity: what a user who stops in time gets. It leaves overfitting out (C8)."""
         return min(self.perplexity)
 
     @property
@@ -58,7 +59,7 @@ class Line:
 
     @property
     def turn(self) -> int:
-        """The place of the lowest perplexity."""
+        """The index of the lowest perplexity."""
         return self.perplexity.index(self.best)
 
     @property
@@ -69,14 +70,15 @@ class Line:
     @property
     def best_so_far(self) -> dict[int, float]:
         """The lowest perplexity up to each evaluation point: how far it has learnt."""
-        lowest, found = math.inf, {}
+        lowest = math.inf
+        by_batch = {}
         for batch, value in zip(self.batch, self.perplexity, strict=True):
-            found[batch] = lowest = min(lowest, value)
-        return found
+            by_batch[batch] = lowest = min(lowest, value)
+        return by_batch
 
     @property
     def rises(self) -> dict[int, float]:
-        """How many times its lowest so far it stands at: 1 where it falls."""
+        """The perplexity over the lowest so far, at each evaluation point: 1 where it falls."""
         lowest = self.best_so_far
         return {batch: value / lowest[batch] for batch, value in self.by_batch.items()}
 
@@ -95,19 +97,20 @@ class Line:
                 continue
             if i == 0:
                 return axis[0]
-            above, part = self.perplexity[i - 1], 1.0
+            above = self.perplexity[i - 1]
+            part = 1.0
             if above > value:
                 part = math.log(above / level) / math.log(above / value)
             return float(axis[i - 1] * (axis[i] / axis[i - 1]) ** part)
         return math.inf
 
 
-def line(curve: Curve, grid: Sequence[int]) -> Line:
-    """A curve's own perplexities on a figure's evaluation points.
+def line_of(curve: Curve, grid: Sequence[int]) -> Line:
+    """A curve as a line over a figure's evaluation points.
 
-    Where there is no number, and from where a run stopped, the model has lost all: it counts as at its start.
+    Where a curve has no number, and after its run stopped, the model has lost everything: it counts as at its start.
     """
-    start = next((value for _, _, value in curve.own), None)
+    start = next((value for _, _, value in curve.scored), None)
     if start is None:
         raise NotJudgedError(f"no perplexity is recorded for {curve.corpus}, scheme {curve.scheme}, k1 = {curve.k1}")
     points = curve.points
@@ -123,21 +126,23 @@ def line(curve: Curve, grid: Sequence[int]) -> Line:
 
 
 def average(lines: Sequence[Line]) -> Line:
-    """The mean over seeds, at the points that all have."""
-    shared = [batch for batch in lines[0].batch if all(batch in own.batch for own in lines)]
-    places = [[own.batch.index(batch) for own in lines] for batch in shared]
-    losses = [[own.loss[i] for own, i in zip(lines, place, strict=True)] for place in places]
+    """The mean over seeds, at the points that all of them have."""
+    shared = [batch for batch in lines[0].batch if all(batch in line.batch for line in lines)]
+    indices = [[line.batch.index(batch) for line in lines] for batch in shared]
+    losses = [[line.loss[i] for line, i in zip(lines, row, strict=True)] for row in indices]
     return Line(
         tuple(shared),
-        tuple(gmean(own.perplexity[i] for own, i in zip(lines, place, strict=True)) for place in places),
-        tuple(None if None in here else mean(value for value in here if value is not None) for here in losses),
-        tuple(mean(own.seconds[i] for own, i in zip(lines, place, strict=True)) for place in places),
+        tuple(gmean(line.perplexity[i] for line, i in zip(lines, row, strict=True)) for row in indices),
+        tuple(
+            None if None in of_point else mean(value for value in of_point if value is not None) for of_point in losses
+        ),
+        tuple(mean(line.seconds[i] for line, i in zip(lines, row, strict=True)) for row in indices),
         lines[0].k1,
     )
 
 
 class Lines:
-    """The curves of some figures, to be asked for by what they are."""
+    """The curves of several figures, selected by their settings."""
 
     def __init__(self, records: Records, *figures: str) -> None:
         self.figures = figures
@@ -145,57 +150,59 @@ class Lines:
         self.grid = sorted({batch for curve in self.curves for batch in curve.points["batch"]})
 
     def curves_of(self, variant: Mapping[str, Any] | None = None, /, **what: Any) -> list[Curve]:
-        """Every curve with these values, one for each seed; of the paper's own settings unless a variant is named."""
-        found = {}
+        """Every curve with these values, one for each seed; without a variant, of the paper's own settings."""
+        by_seed = {}
         for curve in self.curves:
-            if curve.variant == (variant or {}) and all(getattr(curve, name) == own for name, own in what.items()):
-                found[curve.series, curve.seed] = curve
-        if not found:
+            if curve.variant == (variant or {}) and all(getattr(curve, name) == value for name, value in what.items()):
+                by_seed[curve.series, curve.seed] = curve
+        if not by_seed:
             wanted = ", ".join(f"{name} {value}" for name, value in {**what, **(variant or {})}.items())
             raise NotJudgedError(f"the records of {', '.join(self.figures)} have no curve with {wanted}")
-        return sorted(found.values(), key=lambda curve: (curve.series, curve.seed))
+        return sorted(by_seed.values(), key=lambda curve: (curve.series, curve.seed))
 
     def each(self, variant: Mapping[str, Any] | None = None, /, **what: Any) -> list[Line]:
         """Those curves as lines, one for each seed."""
-        return [line(curve, self.grid) for curve in self.curves_of(variant, **what)]
+        return [line_of(curve, self.grid) for curve in self.curves_of(variant, **what)]
 
     def one(self, variant: Mapping[str, Any] | None = None, /, **what: Any) -> Line:
-        """Their mean over seeds: `what` leaves nothing else open."""
+        """Their mean over seeds; `what` must leave nothing else open."""
         return average(self.each(variant, **what))
 
-
-def after(by_batch: dict[int, float], batch: float = WARM_UP) -> list[float]:
-    """The values from a batch on."""
-    return [value for own, value in by_batch.items() if own >= batch]
+    def over_k1(self, corpus: str, scheme: int) -> list[Line]:
+        """The line of each k1 for a corpus and a scheme, r=1 γ=512 and k2 = 100."""
+        return [self.one(corpus=corpus, scheme=scheme, layers=1, hidden=512, k1=k1, k2=100) for k1 in K1]
 
 
 def spread(lines: Sequence[Line], since: float = WARM_UP) -> float:
     """The largest over the smallest perplexity of several lines at one point, in the mean over points."""
-    columns = [own.by_batch for own in lines]
+    columns = [line.by_batch for line in lines]
     shared = [batch for batch in columns[0] if batch >= since and all(batch in column for column in columns)]
-    return gmean(between(column[batch] for column in columns) for batch in shared)
+    return gmean(max_over_min(column[batch] for column in columns) for batch in shared)
 
 
-def ratio(own: dict[int, float], other: dict[int, float], since: float = WARM_UP, until: float = math.inf) -> float:
-    """How many times the other's perplexities by batch its own are, in the mean over the points that both have."""
-    return gmean(own[batch] / other[batch] for batch in own if batch in other and since <= batch <= until)
+def ratio(
+    by_batch: dict[int, float], other: dict[int, float], since: float = WARM_UP, until: float = math.inf
+) -> float:
+    """The first perplexities over the others, by batch, in the mean over the points that both have."""
+    return gmean(by_batch[batch] / other[batch] for batch in by_batch if batch in other and since <= batch <= until)
 
 
 def common_level(*lines: Line) -> float:
-    """A perplexity that all of them reach before they flatten: 1.1 × the best of the one that learns least."""
-    return CLOSE * max(own.best for own in lines)
+    """A perplexity that all lines reach before they flatten: 1.1 × the best of the one that learns least."""
+    return CLOSE * max(line.best for line in lines)
 
 
-def unstable(own: Line, beside: Line | None, scheme3: Line | None = None, since: float = WARM_UP) -> list[int]:
-    """The batches at which a line is unstable, in the sense of the definition, but for what others share with it.
+def unstable(line: Line, scheme1: Line | None, scheme3: Line | None = None, since: float = WARM_UP) -> list[int]:
+    """The batches at which a line is unstable in the sense of the definition, without what others share with it.
 
-    Above 1.1 × its lowest so far; where `beside` (scheme 1 on the same data) has risen too, which is overfitting and
-    no fault of the scheme, above 1.1 × that rise. Or above 1.1 × scheme 3's at the same batch.
+    A point is unstable above 1.1 × the line's lowest so far. Where `scheme1` on the same data has risen too, that is
+    overfitting and no fault of the scheme, and the bound is 1.1 × that rise. A point above 1.1 × scheme 3's at the same
+    batch is unstable as well.
     """
-    theirs = beside.rises if beside else {}
+    rises = scheme1.rises if scheme1 else {}
     third = scheme3.by_batch if scheme3 else {}
-    found = []
-    for (batch, rise), value in zip(own.rises.items(), own.perplexity, strict=True):
-        if batch >= since and (rise > CLOSE * theirs.get(batch, 1.0) or value > CLOSE * third.get(batch, math.inf)):
-            found.append(batch)
-    return found
+    batches = []
+    for (batch, rise), value in zip(line.rises.items(), line.perplexity, strict=True):
+        if batch >= since and (rise > CLOSE * rises.get(batch, 1.0) or value > CLOSE * third.get(batch, math.inf)):
+            batches.append(batch)
+    return batches

@@ -11,16 +11,15 @@ from unroll.studies.paper.claims.lines import (
     Line,
     Lines,
     average,
-    between,
     common_level,
     gmean,
+    max_over_min,
     mean,
     ratio,
     spread,
     unstable,
 )
-from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import (
+from unroll.studies.paper.claims.thresholds import (
     CLOSE,
     CORPUS_NAMES,
     MUCH,
@@ -32,6 +31,7 @@ from unroll.studies.paper.claims.words import (
     percent,
     times,
 )
+from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
 from unroll.studies.paper.figures import ARCHITECTURES, CORPORA, K1
 
 SCHEMES = (1, 2, 3, 4)
@@ -45,21 +45,17 @@ LASTING = 2
 MOST = 3
 
 
-def _of(lines: Lines, corpus: str, scheme: int) -> list[Line]:
-    return [lines.one(corpus=corpus, scheme=scheme, layers=1, hidden=512, k1=k1, k2=100) for k1 in K1]
-
-
 def _spreads(lines: Lines, scheme: int) -> dict[str, float]:
-    return {corpus: spread(_of(lines, corpus, scheme)) for corpus in CORPORA}
+    return {corpus: spread(lines.over_k1(corpus, scheme)) for corpus in CORPORA}
 
 
 def c1(records: Records) -> Finding:
     """Scheme 1: the best, and robust."""
     lines = Lines(records, "schemes")
-    best = {c: {s: gmean(own.best for own in _of(lines, c, s)) for s in SCHEMES} for c in CORPORA}
-    # Best of all, but for what cannot be told from a tie. The lowest point of a curve counts, not its end: on Music
-    # the end is a matter of overfitting, which the paper treats apart.
-    behind = {c: own[1] / min(own[s] for s in SCHEMES if s != 1) for c, own in best.items()}
+    best = {c: {s: gmean(line.best for line in lines.over_k1(c, s)) for s in SCHEMES} for c in CORPORA}
+    # Best of all, except within a tie. The lowest point of a curve counts, not its end: on Music the end is a matter of
+    # overfitting, which the paper treats apart.
+    behind = {c: by_scheme[1] / min(by_scheme[s] for s in SCHEMES if s != 1) for c, by_scheme in best.items()}
     close = _spreads(lines, 1)
     parts = (
         Part(
@@ -93,9 +89,9 @@ def c2(records: Records) -> Finding:
             for k1 in K1
         ]
         slower[corpus] = gmean(_times_as_long(one, two) for one, two in pairs)
-        # Smoothness is a curve's own: a mean over seeds would smooth it.
+        # Smoothness is measured on single curves: a mean over seeds would smooth them.
         each = {s: lines.each(corpus=corpus, scheme=s, k2=100) for s in (1, 2)}
-        detour[corpus] = (median(own.detour for own in each[1]), median(own.detour for own in each[2]))
+        detour[corpus] = (median(line.detour for line in each[1]), median(line.detour for line in each[2]))
     others = max(value for corpus, value in slower.items() if corpus != "music")
     smoother = sum(two < one for one, two in detour.values())
     parts = (
@@ -136,11 +132,12 @@ def c3(records: Records) -> Finding:
     worse: dict[str, float] = {}
     ends: dict[str, float] = {}
     for corpus in CORPORA:
-        pairs = list(zip(_of(lines, corpus, 3), _of(lines, corpus, 1), strict=True))
+        pairs = list(zip(lines.over_k1(corpus, 3), lines.over_k1(corpus, 1), strict=True))
         worse[corpus] = gmean(ratio(three.by_batch, one.by_batch) for three, one in pairs)
         ends[corpus] = max(three.final / one.final for three, one in pairs)
-    first, third = _spreads(lines, 1), _spreads(lines, 3)
-    # One model, scored twice: the smallest difference is real, so "worse" asks for no margin.
+    first = _spreads(lines, 1)
+    third = _spreads(lines, 3)
+    # One model is scored twice, so the smallest difference is real, and "worse" needs no margin.
     parts = (
         Part(
             "scheme 3 is worse than scheme 1",
@@ -179,20 +176,23 @@ def c4(records: Records) -> Finding:
     third: dict[str, int] = {}
     seeds = 1
     for corpus in CORPORA:
-        counts, bad, own_third = 0, [], 0
+        counts, third_counts = 0, 0
+        shares = []
         for k1 in K1:
             what: dict[str, Any] = {"corpus": corpus, "layers": 1, "hidden": 512, "k1": k1, "k2": 100}
             groups = [lines.each(scheme=s, **what) for s in (1, 3, 4)]
             seeds = max(seeds, len(groups[2]))
             for one, three, four in zip(*groups, strict=True):
-                beside = three.by_batch
-                early = [(b, p) for b, p in four.by_batch.items() if b <= PARTING and b in beside]
-                apart += [math.exp(abs(math.log(p / beside[b]))) for b, p in early]
-                when = unstable(four, beside=one, scheme3=three, since=PARTING)
+                of_three = three.by_batch
+                early = [(b, p) for b, p in four.by_batch.items() if b <= PARTING and b in of_three]
+                apart += [math.exp(abs(math.log(p / of_three[b]))) for b, p in early]
+                when = unstable(four, scheme1=one, scheme3=three, since=PARTING)
                 counts += len(when) >= LASTING
-                bad.append(len(when) / sum(b >= PARTING for b in four.batch))
-                own_third += len(unstable(three, beside=one, since=PARTING)) >= LASTING
-        lasting[corpus], share[corpus], third[corpus] = counts, mean(bad), own_third
+                shares.append(len(when) / sum(b >= PARTING for b in four.batch))
+                third_counts += len(unstable(three, scheme1=one, since=PARTING)) >= LASTING
+        lasting[corpus] = counts
+        share[corpus] = mean(shares)
+        third[corpus] = third_counts
     parts = (
         Part(
             "scheme 4 follows scheme 3 until about 200 batches",
@@ -229,8 +229,8 @@ def c4(records: Records) -> Finding:
 def c14(records: Records) -> Finding:
     """Robustness to k1, scheme by scheme."""
     lines = Lines(records, "schemes")
-    every = {s: _spreads(lines, s) for s in SCHEMES}
-    overall = {s: gmean(own.values()) for s, own in every.items()}
+    spreads = {s: _spreads(lines, s) for s in SCHEMES}
+    overall = {s: gmean(by_corpus.values()) for s, by_corpus in spreads.items()}
     # The paper gives an order and no sizes, so each step of the order is a part.
     parts = tuple(
         Part(
@@ -241,7 +241,7 @@ def c14(records: Records) -> Finding:
         )
         for a, b in ((1, 2), (2, 3), (3, 4))
     )
-    rows = tuple((f"scheme {s}", *(round(every[s][c], 3) for c in CORPORA), round(overall[s], 3)) for s in SCHEMES)
+    rows = tuple((f"scheme {s}", *(round(spreads[s][c], 3) for c in CORPORA), round(overall[s], 3)) for s in SCHEMES)
     return Finding(parts, table(("highest / lowest k1", *CORPUS_NAMES.values(), "all"), rows))
 
 
@@ -250,15 +250,15 @@ def c16(records: Records) -> Finding:
     lines = Lines(records, "schemes")
     level: dict[str, dict[int, float]] = {}
     for corpus in CORPORA:
-        every = {s: average(_of(lines, corpus, s)).best_so_far for s in SCHEMES}
-        level[corpus] = {s: ratio(own, every[1]) for s, own in every.items()}
+        learnt = {s: average(lines.over_k1(corpus, s)).best_so_far for s in SCHEMES}
+        level[corpus] = {s: ratio(by_batch, learnt[1]) for s, by_batch in learnt.items()}
     # An order that turns round from one data set to another, by more than a tie on both, is another behaviour.
     turned = []
     for a, b in combinations(SCHEMES, 2):
         sides = {c: level[c][a] / level[c][b] for c in CORPORA}
         if max(sides.values()) > TIE and min(sides.values()) < 1 / TIE:
             turned.append(f"{a} and {b}")
-    sizes = {s: between(level[c][s] for c in CORPORA) for s in SCHEMES if s != 1}
+    sizes = {s: max_over_min(level[c][s] for c in CORPORA) for s in SCHEMES if s != 1}
     parts = (
         Part(
             "the schemes stand in the same order on all data sets",

@@ -1,4 +1,4 @@
-"""A claim of the paper, and what the records say of it: data, to and from JSON."""
+"""A claim of the paper, and what the records say about it: data, to and from JSON."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Table:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:
-    """A table of whatever rows there are."""
+    """Make a table of rows."""
     return Table(tuple(columns), tuple(tuple(row) for row in rows))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What judging a claim gives: its parts, each held or not, and the numbers behind them."""
+    """The result of judging a claim: its parts, each held or not, and the numbers behind them."""
 
     parts: tuple[Part, ...]
     table: Table
-    note: str = ""  # what a reader should know and no threshold asks for
+    note: str = ""  # what a reader should know beside the thresholds
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,6 @@ class Verdict:
 
 
 def decide(parts: tuple[Part, ...]) -> str:
-    """One rule for all claims: every part, some, or none."""
+    """One rule for all claims: all parts held, some, or none."""
     held = sum(part.held for part in parts)
     return HOLDS if held == len(parts) else IN_PART if held else FAILS

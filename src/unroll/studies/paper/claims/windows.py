@@ -6,14 +6,15 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Line, Lines, average, between, common_level, gmean, spread, unstable
+from unroll.studies.paper.claims.lines import Line, Lines, average, common_level, gmean, max_over_min, spread, unstable
+from unroll.studies.paper.claims.thresholds import ALL_BUT_ONE, CLOSE, MUCH, TIE, percent, times
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import ALL_BUT_ONE, CLOSE, MUCH, TIE, percent, times
 from unroll.studies.paper.figures import K1_OF_K2
 
 SCHEMES = (1, 2, 3, 4)
 K2 = tuple(K1_OF_K2)
-SHORTEST, LONGEST = K2[0], K2[-1]
+SHORTEST = K2[0]
+LONGEST = K2[-1]
 # "The first 10 seconds" on the paper's GPU: a batch of scheme 1 takes 138.8 ms at k2 = 100, so a fifth of that here.
 FIRST = round(10_000 / (138.8 / 5))
 # Scheme 2 goes wrong up to this k2.
@@ -25,20 +26,20 @@ NEAR_350 = (350 / 2, 350 * 2)
 
 
 def c13(records: Records) -> Finding:
-    """Twelve statements about one figure, each a part."""
+    """Judge twelve statements about one figure, each a part."""
     figure = Lines(records, "k2")
 
     def one(scheme: int, k2: int, k1: int) -> Line:
         return figure.one(corpus="music", scheme=scheme, layers=1, hidden=512, k1=k1, k2=k2)
 
     grid = {(s, k2): [one(s, k2, k1) for k1 in K1_OF_K2[k2]] for s in SCHEMES for k2 in K2}
-    whole = {s: [own for k2 in K2 for own in grid[s, k2]] for s in SCHEMES}
-    ends = {(s, k2): gmean(own.seconds[-1] for own in grid[s, k2]) for s in SCHEMES for k2 in K2}
-    best = {s: between(own.best for own in whole[s]) for s in SCHEMES}
+    whole = {s: [line for k2 in K2 for line in grid[s, k2]] for s in SCHEMES}
+    ends = {(s, k2): gmean(line.seconds[-1] for line in grid[s, k2]) for s in SCHEMES for k2 in K2}
+    best = {s: max_over_min(line.best for line in whole[s]) for s in SCHEMES}
     # Robust over a whole curve, not only at its best: all fifteen lines at one batch.
     robust = {s: spread(whole[s]) for s in SCHEMES}
-    shaky = {key: [bool(when) for when in _unstable(figure, *key)] for key in grid}
-    finals = [own.final for own in grid[4, SHORTEST]]
+    unstable_lines = {key: [bool(batches) for batches in _unstable(figure, *key)] for key in grid}
+    finals = [line.final for line in grid[4, SHORTEST]]
     near = sum(NEAR_350[0] <= value <= NEAR_350[1] for value in finals)
     parts = (
         _sooner(ends),
@@ -68,21 +69,21 @@ def c13(records: Records) -> Finding:
         _slower(grid),
         Part(
             "scheme 2 is unstable for k2 ≤ 40",
-            all(any(shaky[2, k2]) for k2 in K2 if k2 <= SHORT),
-            "unstable lines: " + ", ".join(f"{sum(shaky[2, k2])} at k2 = {k2}" for k2 in K2 if k2 <= SHORT),
+            all(any(unstable_lines[2, k2]) for k2 in K2 if k2 <= SHORT),
+            "unstable lines: " + ", ".join(f"{sum(unstable_lines[2, k2])} at k2 = {k2}" for k2 in K2 if k2 <= SHORT),
             "at least one for each",
         ),
-        _unfinished(grid, shaky),
+        _unfinished(grid, unstable_lines),
         Part(
             "scheme 4 is unstable almost everywhere",
-            _share(shaky, 4) >= ALMOST_ALL,
-            f"{100 * _share(shaky, 4):.0f} % of its lines",
+            _share(unstable_lines, 4) >= ALMOST_ALL,
+            f"{100 * _share(unstable_lines, 4):.0f} % of its lines",
             f"at least {100 * ALMOST_ALL:.0f} %",
         ),
         Part(
             "two of its runs with k2 = 20 end near perplexity 350",
             near == 2,
-            "they end at " + ", ".join(f"{own.final:.0f} (k1 = {own.k1})" for own in grid[4, SHORTEST]),
+            "they end at " + ", ".join(f"{line.final:.0f} (k1 = {line.k1})" for line in grid[4, SHORTEST]),
             f"two of the three between {NEAR_350[0]:.0f} and {NEAR_350[1]:.0f}",
         ),
         Part(
@@ -96,9 +97,9 @@ def c13(records: Records) -> Finding:
         (
             f"scheme {s}, k2 = {k2}",
             round(ends[s, k2], 2),
-            round(gmean(own.best for own in grid[s, k2]), 2),
-            round(gmean(own.final for own in grid[s, k2]), 2),
-            f"{sum(shaky[s, k2])} of {len(shaky[s, k2])}",
+            round(gmean(line.best for line in grid[s, k2]), 2),
+            round(gmean(line.final for line in grid[s, k2]), 2),
+            f"{sum(unstable_lines[s, k2])} of {len(unstable_lines[s, k2])}",
         )
         for s, k2 in grid
     )
@@ -106,39 +107,40 @@ def c13(records: Records) -> Finding:
 
 
 def _unstable(figure: Lines, scheme: int, k2: int) -> list[list[int]]:
-    """For every k1 and seed, when it was unstable: a mean over seeds would hide it."""
-    found = []
+    """When each k1 and seed was unstable: a mean over seeds would hide it."""
+    batches_of_lines = []
     for k1 in K1_OF_K2[k2]:
         what: dict[str, Any] = {"corpus": "music", "layers": 1, "hidden": 512, "k1": k1, "k2": k2}
-        first, third = figure.each(scheme=1, **what), figure.each(scheme=3, **what)
-        for own, one, three in zip(figure.each(scheme=scheme, **what), first, third, strict=True):
-            # Scheme 1 measures what overfitting alone does. Only for scheme 4 is scheme 3 the measure too: scheme 2 is
-            # said to be slower, and slower is not unstable. Scheme 1 itself counts up to its best point.
-            when = unstable(own, None if scheme == 1 else one, three if scheme == 4 else None)
-            found.append([batch for batch in when if scheme > 1 or batch <= own.batch[own.turn]])
-    return found
+        first = figure.each(scheme=1, **what)
+        third = figure.each(scheme=3, **what)
+        for line, one, three in zip(figure.each(scheme=scheme, **what), first, third, strict=True):
+            # Scheme 1 measures what overfitting alone does. Scheme 3 is a measure for scheme 4 only: the paper calls
+            # scheme 2 slower, and slower is not unstable. Scheme 1 itself counts up to its best point.
+            when = unstable(line, None if scheme == 1 else one, three if scheme == 4 else None)
+            batches_of_lines.append([batch for batch in when if scheme > 1 or batch <= line.batch[line.turn]])
+    return batches_of_lines
 
 
-def _share(shaky: dict[tuple[int, int], list[bool]], scheme: int) -> float:
-    flags = [flag for (s, _), own in shaky.items() if s == scheme for flag in own]
+def _share(unstable_lines: dict[tuple[int, int], list[bool]], scheme: int) -> float:
+    flags = [flag for (s, _), flags_of_k2 in unstable_lines.items() if s == scheme for flag in flags_of_k2]
     return sum(flags) / len(flags)
 
 
 def _sooner(ends: dict[tuple[int, int], float]) -> Part:
     rising = [s for s in SCHEMES if all(ends[s, a] < ends[s, b] for a, b in pairwise(K2))]
-    told = ", ".join(f"{ends[s, SHORTEST]:.1f} to {ends[s, LONGEST]:.1f} (scheme {s})" for s in SCHEMES)
+    spans = ", ".join(f"{ends[s, SHORTEST]:.1f} to {ends[s, LONGEST]:.1f} (scheme {s})" for s in SCHEMES)
     return Part(
         "a smaller k2 finishes sooner",
         len(rising) == len(SCHEMES),
-        f"seconds a run from k2 = {SHORTEST} to {LONGEST}: {told}; rising throughout under {len(rising)} of 4 schemes",
+        f"seconds a run from k2 = {SHORTEST} to {LONGEST}: {spans}; rising throughout under {len(rising)} of 4 schemes",
         "rising with k2 under every scheme",
     )
 
 
 def _noise(grid: dict[tuple[int, int], list[Line]]) -> Part:
-    """Noise is a rise above the lowest so far; at the end of the curve it would be overfitting."""
-    early = {k2: gmean(_largest(own, 0, FIRST) for own in grid[1, k2]) for k2 in (SHORTEST, LONGEST)}
-    later = max(_largest(own, FIRST, own.batch[own.turn]) for own in grid[1, SHORTEST])
+    """Noise is a rise above the lowest so far; at the end of the curve a rise would be overfitting."""
+    early = {k2: gmean(_largest(line, 0, FIRST) for line in grid[1, k2]) for k2 in (SHORTEST, LONGEST)}
+    later = max(_largest(line, FIRST, line.batch[line.turn]) for line in grid[1, SHORTEST])
     return Part(
         "its shortest k2 is noisy only at first",
         early[SHORTEST] > early[LONGEST] and later <= CLOSE,
@@ -148,8 +150,8 @@ def _noise(grid: dict[tuple[int, int], list[Line]]) -> Part:
     )
 
 
-def _largest(own: Line, since: float, until: float) -> float:
-    return max((rise for batch, rise in own.rises.items() if since <= batch <= until), default=1.0)
+def _largest(line: Line, since: float, until: float) -> float:
+    return max((rise for batch, rise in line.rises.items() if since <= batch <= until), default=1.0)
 
 
 def _slower(grid: dict[tuple[int, int], list[Line]]) -> Part:
@@ -166,16 +168,16 @@ def _slower(grid: dict[tuple[int, int], list[Line]]) -> Part:
     )
 
 
-def _unfinished(grid: dict[tuple[int, int], list[Line]], shaky: dict[tuple[int, int], list[bool]]) -> Part:
+def _unfinished(grid: dict[tuple[int, int], list[Line]], unstable_lines: dict[tuple[int, int], list[bool]]) -> Part:
     """Not converged: over the last doubling of batches perplexity still falls by more than a tie."""
     long = [k2 for k2 in K2 if k2 > SHORT]
-    stable = sum(not flag for k2 in long for flag in shaky[2, k2])
-    every = sum(len(shaky[2, k2]) for k2 in long)
+    stable = sum(not flag for k2 in long for flag in unstable_lines[2, k2])
+    every = sum(len(unstable_lines[2, k2]) for k2 in long)
     falls = []
     for k2 in long:
-        own = average(grid[2, k2])
-        half = min(own.batch, key=lambda batch: abs(math.log(2 * batch / own.batch[-1])))
-        falls.append(own.by_batch[half] / own.final)
+        mean_line = average(grid[2, k2])
+        half = min(mean_line.batch, key=lambda batch: abs(math.log(2 * batch / mean_line.batch[-1])))
+        falls.append(mean_line.by_batch[half] / mean_line.final)
     return Part(
         "for k2 ≥ 60 it is stable but has not converged",
         stable >= every - ALL_BUT_ONE and all(fall > TIE for fall in falls),

@@ -1,26 +1,32 @@
-"""C5, C7 and C10: the data sets, how much of them is needed, and the order in which they are read."""
+"""C5, C7 and C10: the data sets, how much of them a model needs, and the order in which it reads them."""
 
 from __future__ import annotations
 
 from itertools import combinations
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Line, Lines, average, between, common_level, gmean, ratio, spread
+from unroll.studies.paper.claims.lines import Lines, average, common_level, gmean, max_over_min, ratio, spread
+from unroll.studies.paper.claims.thresholds import (
+    CLOSE,
+    CORPUS_NAMES,
+    MUCH,
+    TIE,
+    VISIBLE,
+    WARM_UP,
+    listed,
+    percent,
+    times,
+)
 from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
-from unroll.studies.paper.claims.words import CLOSE, CORPUS_NAMES, MUCH, TIE, VISIBLE, WARM_UP, listed, percent, times
 from unroll.studies.paper.figures import CORPORA, K1
 
 SCHEMES = (1, 2, 3, 4)
 TEXTS = ("english", "finnish", "linux")
 # "Harder to model": beyond all that is called close, by half as much again. A unit of perplexity is a choice among
-# that many equally likely tokens, so 1.5 × is a real difference for alphabets of like size (85 to 106).
+# that many equally likely tokens, so 1.5 × is a real difference for alphabets of similar size (85 to 106).
 HARDER = 1.5
 MOST = 3
 SHUFFLED = {"shuffle": True}
-
-
-def _of(lines: Lines, corpus: str, scheme: int) -> list[Line]:
-    return [lines.one(corpus=corpus, scheme=scheme, layers=1, hidden=512, k1=k1, k2=100) for k1 in K1]
 
 
 def c5(records: Records) -> Finding:
@@ -28,9 +34,9 @@ def c5(records: Records) -> Finding:
     lines = Lines(records, "datasets")
     # The lowest perplexity of a line, not its end: Music's end is overfitting, and would make it look
     # harder than it is.
-    best = {s: {c: gmean(own.best for own in _of(lines, c, s)) for c in CORPORA} for s in SCHEMES}
-    texts = {s: between(own[c] for c in TEXTS) for s, own in best.items()}
-    music = {s: own["music"] / max(own[c] for c in TEXTS) for s, own in best.items()}
+    best = {s: {c: gmean(line.best for line in lines.over_k1(c, s)) for c in CORPORA} for s in SCHEMES}
+    texts = {s: max_over_min(by_corpus[c] for c in TEXTS) for s, by_corpus in best.items()}
+    music = {s: by_corpus["music"] / max(by_corpus[c] for c in TEXTS) for s, by_corpus in best.items()}
     parts = (
         Part(
             "English, Finnish and Linux end at almost equal perplexity",
@@ -53,19 +59,20 @@ def c5(records: Records) -> Finding:
 
 
 def c7(records: Records) -> Finding:
-    """k1 against the scheme; and how far a token of train data goes with a small k1."""
+    """k1 against the scheme; and how much a token of train data gives with a small k1."""
     lines = Lines(records, "datasets")
     by_k1: dict[str, float] = {}
     by_scheme: dict[str, float] = {}
     saved: dict[str, float] = {}
     for corpus in CORPORA:
-        grid = {s: _of(lines, corpus, s) for s in SCHEMES}
-        by_k1[corpus] = gmean(spread(own) for own in grid.values())
+        grid = {s: lines.over_k1(corpus, s) for s in SCHEMES}
+        by_k1[corpus] = gmean(spread(over_k1) for over_k1 in grid.values())
         by_scheme[corpus] = gmean(spread([grid[s][i] for s in SCHEMES]) for i in range(len(K1)))
-        few, many = grid[1][0], grid[1][-1]
+        few = grid[1][0]
+        many = grid[1][-1]
         level = common_level(few, many)
-        # Batch i has read i·k1 new tokens a row: what a stream of data would have had to supply.
-        tokens = {own.k1: own.needed(level, own.batch) * own.k1 for own in (few, many)}
+        # Batch i has read i·k1 new tokens a row: a stream of data would have had to supply these.
+        tokens = {line.k1: line.needed(level, line.batch) * line.k1 for line in (few, many)}
         saved[corpus] = tokens[many.k1] / tokens[few.k1]
     parts = (
         Part(
@@ -83,7 +90,7 @@ def c7(records: Records) -> Finding:
             f"at least {times(MUCH)} (5 × where batches count alike) on at least {MOST} of 4 data sets",
         ),
     )
-    rows = tuple((CORPUS_NAMES[c], *(round(own[c], 3) for own in (by_k1, by_scheme, saved))) for c in CORPORA)
+    rows = tuple((CORPUS_NAMES[c], *(round(column[c], 3) for column in (by_k1, by_scheme, saved))) for c in CORPORA)
     columns = ("data set", "spread over k1", "spread over schemes", "tokens read, k1 = 100 / 20")
     note = "Label reuse, k2/k1 times an epoch, follows from how windows are laid and is not a measurement."
     return Finding(parts, table(columns, rows), note)
@@ -91,7 +98,8 @@ def c7(records: Records) -> Finding:
 
 def c10(records: Records) -> Finding:
     """Shuffled windows against a rotated train set, schemes 1 to 3."""
-    rotated, shuffled = Lines(records, "schemes"), Lines(records, "extras")
+    rotated = Lines(records, "schemes")
+    shuffled = Lines(records, "extras")
     changed: dict[tuple[str, int], float] = {}
     turned = []
     for corpus in CORPORA:
@@ -102,8 +110,8 @@ def c10(records: Records) -> Finding:
                 what: dict[str, Any] = {"corpus": corpus, "scheme": scheme, "layers": 1, "hidden": 512}
                 what |= {"k1": k1, "k2": 100}
                 new = shuffled.curves_of(SHUFFLED, **what)
-                # Of both the same seeds: else a difference between seeds would count as one of the order.
-                old = average([own for curve in new for own in rotated.each(seed=curve.seed, **what)])
+                # Both come in the same seeds; a difference between seeds would otherwise count as one of the order.
+                old = average([line for curve in new for line in rotated.each(seed=curve.seed, **what)])
                 pairs.append((shuffled.one(SHUFFLED, **what), old))
             changed[corpus, scheme] = gmean(ratio(mixed.by_batch, plain.by_batch) for mixed, plain in pairs)
             best[scheme] = tuple(average(side).best for side in zip(*pairs, strict=True))

@@ -1,4 +1,4 @@
-"""A run's folder as curves, in the form that the paper's records have."""
+"""A run's folder as curves, in the form of the paper's records."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from unroll.model.conditioning import PROCEDURES
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper.records import COLUMNS, Curve
 
-# What training sees and a curve tells by a name of its own, or by its corpus's hash.
-TOLD = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
+# Settings of training that a curve states in a field of its own, or by its corpus's hash.
+STATED = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
 OTHER = 0  # the number of a scheme that the paper does not have
 
 
 def curves(folder: RunFolder) -> tuple[list[Curve], list[str]]:
-    """The run under its own procedure; under another too where it was scored so on the way, not at the end alone.
+    """Read the run under its own procedure, and under another that was scored on the way and not at the end alone.
 
-    With it, in words, what run.toml says otherwise than the weights do: they know what was trained.
+    The second value says in words where run.toml differs from what the weights know of their training.
     """
     folder.require_own_kind()
     experiment, changes = folder.described()
     status = folder.status
     points = _points(folder)
-    own = experiment.scheme.sample
-    others = [name for name in PROCEDURES if name != own and _scored(points[name]) > 1]
-    return [_curve(experiment, status, points, sample) for sample in (own, *others)], changes
+    procedure = experiment.scheme.sample
+    others = [name for name in PROCEDURES if name != procedure and _scored(points[name]) > 1]
+    return [_curve(experiment, status, points, sample) for sample in (procedure, *others)], changes
 
 
 def _scored(column: list[Any]) -> int:
@@ -36,7 +36,7 @@ def _scored(column: list[Any]) -> int:
 
 
 def _points(folder: RunFolder) -> dict[str, list[Any]]:
-    """metrics.jsonl as columns; a procedure that was not scored at a point is null there."""
+    """The columns of metrics.jsonl; a procedure that was not scored at a point is null there."""
     lines = folder.metrics
     procedures = dict.fromkeys((*PROCEDURES, folder.experiment.scheme.sample))
     try:
@@ -84,20 +84,20 @@ def _curve(experiment: Experiment, status: dict[str, Any], points: dict[str, lis
 
 def _number(scheme: Scheme, sample: str) -> int:
     """The paper's number of a training procedure under a sampling procedure."""
-    told = (scheme.training, sample)
-    return next((n for n, s in SCHEMES.items() if (s.training, s.sample) == told), OTHER)
+    procedures = (scheme.training, sample)
+    return next((n for n, s in SCHEMES.items() if (s.training, s.sample) == procedures), OTHER)
 
 
 def _variant(experiment: Experiment) -> dict[str, Any]:
-    """What differs from the paper's set-up and has no column of its own."""
-    seen = [f.name for f in fields(Experiment) if f.metadata.get("trains") and f.name not in TOLD]
+    """The settings that differ from the paper's and have no field of their own."""
+    seen = [f.name for f in fields(Experiment) if f.metadata.get("trains") and f.name not in STATED]
     names = [*seen, "test_tokens"]  # a perplexity of a part of the test set is another number
-    plain = Experiment()
-    own = {name: getattr(experiment, name) for name in names if getattr(experiment, name) != getattr(plain, name)}
+    defaults = Experiment()
+    varied = {name: getattr(experiment, name) for name in names if getattr(experiment, name) != getattr(defaults, name)}
     if experiment.cell != "lstm":  # another cell has neither
-        own.pop("peepholes", None)
-        own.pop("forget_bias", None)
-    return own
+        varied.pop("peepholes", None)
+        varied.pop("forget_bias", None)
+    return varied
 
 
 def _text(value: Any) -> str | None:

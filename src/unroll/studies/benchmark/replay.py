@@ -11,7 +11,7 @@ from unroll.engines.cuda.replay import recorded
 WARM_UP = 3  # steps in which libraries choose their algorithms and Adam makes its state, before anything is recorded
 
 
-def captured(train: Callable[[], None], device: torch.device, record: bool = True) -> Callable[[], None]:
+def replayed(train: Callable[[], None], device: torch.device, record: bool = True) -> Callable[[], None]:
     """What replays `train`; where nothing is to be recorded, `train` itself, warmed up all the same."""
     if not record:
         for _ in range(WARM_UP):

@@ -1,8 +1,10 @@
-"""Times, taken side by side: contestants of a group run in turn, block by block, the order reversed every other time,
-so that a clock that drifts or a neighbour that wakes up touches all of them alike.
+"""Time contestants side by side.
 
-Contestants meet in heats: as many at a time as fit into memory. One that fails, for whatever reason, is a row that says
-why; the others go on.
+The contestants of a group run in turn, block by block, and every other block reverses the order: a clock that drifts
+or a neighbour that wakes up then touches all of them alike.
+
+Contestants meet in heats: as many at a time as fit into memory. A contestant that fails becomes a row that says why,
+and the others go on.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from unroll.engines import devices
-from unroll.studies.benchmark.contestants import Entry, Racer
+from unroll.studies.benchmark.contestants import Entry, ReadyContestant
 from unroll.studies.benchmark.record import Row
 from unroll.training import memory
 
@@ -25,31 +27,31 @@ LENGTH = 300  # characters of a reason
 
 
 @dataclass(frozen=True)
-class Care:
-    """How long and how often."""
+class Timing:
+    """How long a block lasts, and how many there are."""
 
-    seconds: float  # a block lasts about so long
+    seconds: float  # a block lasts about this long
     blocks: int
-    warm_up: int  # steps before anything is timed: the first ones compile and record
+    warm_up: int  # steps before the clock counts: the first ones compile and record
 
 
-CARE = {"cuda": Care(0.12, 5, 5), "cpu": Care(0.3, 3, 1)}
-QUICK = {"cuda": Care(0.03, 3, 5), "cpu": Care(0.05, 2, 1)}
+TIMING = {"cuda": Timing(0.12, 5, 5), "cpu": Timing(0.3, 3, 1)}
+QUICK_TIMING = {"cuda": Timing(0.03, 3, 5), "cpu": Timing(0.05, 2, 1)}
 
 
 def run_group(
     group: Sequence[Entry],
-    build: Callable[[Entry], Racer],
+    build: Callable[[Entry], ReadyContestant],
     device: torch.device,
-    care: Care,
+    timing: Timing,
     tell: Callable[[Row], None],
 ) -> list[Row]:
-    """Every entry's row, in the group's order; each is told as soon as it is known."""
+    """Every entry's row, in the group's order; `tell` gets each as soon as it is known."""
     rows: dict[Entry, Row] = {}
     waiting = list(group)
     while waiting:
-        heat, waiting = _ready(waiting, build, device, care, rows, tell)
-        _race(heat, device, care, rows)
+        heat, waiting = _ready(waiting, build, device, timing, rows, tell)
+        _race(heat, device, timing, rows)
         for entry in heat:
             tell(rows[entry])
         heat.clear()
@@ -59,20 +61,20 @@ def run_group(
 
 def _ready(
     waiting: Sequence[Entry],
-    build: Callable[[Entry], Racer],
+    build: Callable[[Entry], ReadyContestant],
     device: torch.device,
-    care: Care,
+    timing: Timing,
     rows: dict[Entry, Row],
     tell: Callable[[Row], None],
-) -> tuple[dict[Entry, Racer], list[Entry]]:
-    """Those that fit together, warmed up, and those that must wait."""
-    heat: dict[Entry, Racer] = {}
+) -> tuple[dict[Entry, ReadyContestant], list[Entry]]:
+    """Return the entries that fit into memory together, warmed up, and those that wait."""
+    heat: dict[Entry, ReadyContestant] = {}
     later: list[Entry] = []
     for entry in waiting:
         if heat and _full(device):
             later.append(entry)
             continue
-        prepared, crowded = _prepared(entry, build, device, care)
+        prepared, crowded = _prepared(entry, build, device, timing)
         if not isinstance(prepared, str):
             heat[entry], steps = prepared
             kernel = heat[entry].kernel
@@ -88,33 +90,33 @@ def _ready(
 
 
 def _prepared(
-    entry: Entry, build: Callable[[Entry], Racer], device: torch.device, care: Care
-) -> tuple[tuple[Racer, int] | str, bool]:
-    """The contestant and the steps of its block; or why not, and whether others in memory may be to blame.
+    entry: Entry, build: Callable[[Entry], ReadyContestant], device: torch.device, timing: Timing
+) -> tuple[tuple[ReadyContestant, int] | str, bool]:
+    """Return the contestant and the steps of its block; or why not, and whether others in memory may be to blame.
 
-    A function of its own, so that what a failed contestant held is let go when it returns.
+    This is a function of its own so that its return lets go of what a failed contestant held.
     """
     try:
-        racer = build(entry)
-        return (racer, _steps(racer, device, care)), False
+        contestant = build(entry)
+        return (contestant, _steps(contestant, device, timing)), False
     except Exception as error:
         return reason(error), memory.ran_out(error)
 
 
-def _steps(racer: Racer, device: torch.device, care: Care) -> int:
-    """How many steps make a block, found after the warm-up."""
-    warm = seconds(racer.step, care.warm_up, device)
-    if device.type == "cpu" and warm / care.warm_up >= care.seconds:
+def _steps(contestant: ReadyContestant, device: torch.device, timing: Timing) -> int:
+    """Count the steps of a block, after the warm-up."""
+    warm = seconds(contestant.step, timing.warm_up, device)
+    if device.type == "cpu" and warm / timing.warm_up >= timing.seconds:
         return 1
     steps = 1
-    while (taken := seconds(racer.step, steps, device)) < care.seconds / 4:
+    while (taken := seconds(contestant.step, steps, device)) < timing.seconds / 4:
         steps *= 2
-    return max(1, math.ceil(steps * care.seconds / taken))
+    return max(1, math.ceil(steps * timing.seconds / taken))
 
 
-def _race(heat: dict[Entry, Racer], device: torch.device, care: Care, rows: dict[Entry, Row]) -> None:
+def _race(heat: dict[Entry, ReadyContestant], device: torch.device, timing: Timing, rows: dict[Entry, Row]) -> None:
     """Block by block, in alternating order."""
-    for block in range(care.blocks):
+    for block in range(timing.blocks):
         order = list(heat) if block % 2 == 0 else list(reversed(heat))
         for entry in order:
             row = rows[entry]
@@ -132,7 +134,7 @@ def _race(heat: dict[Entry, Racer], device: torch.device, care: Care, rows: dict
 
 
 def seconds(step: Callable[[], None], steps: int, device: torch.device) -> float:
-    """So many steps, from an idle device to an idle device."""
+    """Time this many steps, from an idle device to an idle device."""
     devices.wait(device)
     began = time.perf_counter()
     for _ in range(steps):
