@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from unroll.experiment.grids import grid
     from unroll.experiment.scheme import SCHEMES, Scheme
     from unroll.runs.drift import Drift, perplexity_since_reset
+    from unroll.runs.exchange.sequence_model import SequenceModel, to_torch
     from unroll.runs.loaded import Run, load, perplexity
     from unroll.runs.memorisation import Memorised, memorised
     from unroll.runs.perplexities import Perplexity
@@ -55,6 +56,8 @@ _HOMES = {
     "score": "runs.scoring",
     "surprisals": "runs.scoring",
     "Scored": "runs.scoring",
+    "SequenceModel": "runs.exchange.sequence_model",
+    "to_torch": "runs.exchange.sequence_model",
     "UnrollError": "base.errors",
 }
 
@@ -72,6 +75,7 @@ __all__ = [
     "Sample",
     "Scheme",
     "Scored",
+    "SequenceModel",
     "Token",
     "UnrollError",
     "__version__",
@@ -85,6 +89,7 @@ __all__ = [
     "score",
     "stream",
     "surprisals",
+    "to_torch",
     "train",
     "train_all",
     "train_fleet",
