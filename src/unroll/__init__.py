@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from unroll.experiment.grids import grid
     from unroll.experiment.scheme import SCHEMES, Scheme
     from unroll.runs.drift import Drift, perplexity_since_reset
+    from unroll.runs.exchange.from_torch import from_torch
     from unroll.runs.exchange.sequence_model import SequenceModel, to_torch
     from unroll.runs.loaded import Run, load, perplexity
     from unroll.runs.memorisation import Memorised, memorised
@@ -58,6 +59,7 @@ _HOMES = {
     "Scored": "runs.scoring",
     "SequenceModel": "runs.exchange.sequence_model",
     "to_torch": "runs.exchange.sequence_model",
+    "from_torch": "runs.exchange.from_torch",
     "UnrollError": "base.errors",
 }
 
@@ -79,6 +81,7 @@ __all__ = [
     "Token",
     "UnrollError",
     "__version__",
+    "from_torch",
     "grid",
     "load",
     "memorised",
