@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unroll.experiment.scheme import SCHEMES, Scheme
     from unroll.runs.drift import Drift, perplexity_since_reset
     from unroll.runs.exchange.from_torch import from_torch
+    from unroll.runs.exchange.recurrent import Recurrent
     from unroll.runs.exchange.sequence_model import SequenceModel, to_torch
     from unroll.runs.loaded import Run, load, perplexity
     from unroll.runs.memorisation import Memorised, memorised
@@ -60,6 +61,7 @@ _HOMES = {
     "SequenceModel": "runs.exchange.sequence_model",
     "to_torch": "runs.exchange.sequence_model",
     "from_torch": "runs.exchange.from_torch",
+    "Recurrent": "runs.exchange.recurrent",
     "UnrollError": "base.errors",
 }
 
@@ -72,6 +74,7 @@ __all__ = [
     "Experiment",
     "Memorised",
     "Perplexity",
+    "Recurrent",
     "Request",
     "Run",
     "Sample",
