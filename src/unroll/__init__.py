@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unroll.runs.exchange.from_torch import from_torch
     from unroll.runs.exchange.recurrent import Recurrent
     from unroll.runs.exchange.sequence_model import SequenceModel, to_torch
+    from unroll.runs.hidden_states import HiddenStates, hidden_states
     from unroll.runs.loaded import Run, load, perplexity
     from unroll.runs.memorisation import Memorised, memorised
     from unroll.runs.perplexities import Perplexity
@@ -58,6 +59,8 @@ _HOMES = {
     "score": "runs.scoring",
     "surprisals": "runs.scoring",
     "Scored": "runs.scoring",
+    "HiddenStates": "runs.hidden_states",
+    "hidden_states": "runs.hidden_states",
     "SequenceModel": "runs.exchange.sequence_model",
     "to_torch": "runs.exchange.sequence_model",
     "from_torch": "runs.exchange.from_torch",
@@ -72,6 +75,7 @@ __all__ = [
     "Decoding",
     "Drift",
     "Experiment",
+    "HiddenStates",
     "Memorised",
     "Perplexity",
     "Recurrent",
@@ -86,6 +90,7 @@ __all__ = [
     "__version__",
     "from_torch",
     "grid",
+    "hidden_states",
     "load",
     "memorised",
     "perplexity",
