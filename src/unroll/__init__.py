@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unroll.experiment.scheme import SCHEMES, Scheme
     from unroll.runs.drift import Drift, perplexity_since_reset
     from unroll.runs.exchange.from_torch import from_torch
+    from unroll.runs.exchange.onnx_file import to_onnx
     from unroll.runs.exchange.recurrent import Recurrent
     from unroll.runs.exchange.sequence_model import SequenceModel, to_torch
     from unroll.runs.hidden_states import HiddenStates, hidden_states
@@ -64,6 +65,7 @@ _HOMES = {
     "SequenceModel": "runs.exchange.sequence_model",
     "to_torch": "runs.exchange.sequence_model",
     "from_torch": "runs.exchange.from_torch",
+    "to_onnx": "runs.exchange.onnx_file",
     "Recurrent": "runs.exchange.recurrent",
     "UnrollError": "base.errors",
 }
@@ -100,6 +102,7 @@ __all__ = [
     "score",
     "stream",
     "surprisals",
+    "to_onnx",
     "to_torch",
     "train",
     "train_all",
