@@ -13,7 +13,19 @@ from exchange_cases import of_scheme, random_run
 from helpers import check_close, check_identical, every_cell, random_ids, tiny_corpus
 from torch import Tensor, nn
 
-from unroll import Corpus, Experiment, Scheme, from_torch, perplexity, sample, score, to_torch, train
+from unroll import (
+    SCHEMES,
+    Corpus,
+    Experiment,
+    Scheme,
+    from_torch,
+    hidden_states,
+    perplexity,
+    sample,
+    score,
+    to_torch,
+    train,
+)
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.runs.folder import RunFolder
 
@@ -30,10 +42,6 @@ class Model(nn.Module):
         self.embedding = nn.Embedding(len(SYMBOLS), embedding) if embedding else None
         self.recurrent = kind(embedding or len(SYMBOLS), 6, layers, batch_first=True)
         self.decoder = decoder
-        if isinstance(self.recurrent, nn.GRU):
-            with torch.no_grad():
-                for layer in range(layers):
-                    getattr(self.recurrent, f"bias_hh_l{layer}")[12:] = 0
 
     def forward(self, ids_BT: Tensor) -> Tensor:
         if self.embedding is None:
@@ -173,7 +181,7 @@ REFUSED = {
     "projections": ({"module": nn.LSTM(7, 6, proj_size=3)}, "projects h to 3 numbers"),
     "relu": ({"module": nn.RNN(7, 6, nonlinearity="relu")}, "nonlinearity is relu"),
     "dropout between": ({"module": nn.LSTM(7, 6, 2, dropout=0.5)}, "set its dropout to 0 first"),
-    "inner bias": ({"module": nn.GRU(7, 6)}, "b_hn (the last third of bias_hh) is not 0"),
+    "inner bias": ({"module": nn.GRU(7, 6), "scheme": SCHEMES[4]}, "a learned first state, and conditional training"),
     "whole model": ({"module": Model(nn.LSTM, LINEAR)}, "holds recurrent (LSTM), decoder (Linear). Give its parts"),
     "a cell": ({"module": nn.LSTMCell(7, 6)}, "Got LSTMCell"),
     "no decoder": ({"decoder": None}, "Recurrent layers alone are no model"),
@@ -182,7 +190,7 @@ REFUSED = {
     "too few logits": ({"decoder": nn.Linear(6, 5)}, "makes 5 logits, and the vocabulary has 7"),
     "other hidden": ({"decoder": nn.Linear(5, 7)}, "takes 5 numbers, and h has 6"),
     "no embedding": ({"module": nn.LSTM(4, 6)}, "take 4 numbers, and get one-hot vectors of 7"),
-    "other embedding": ({"embedding": nn.Embedding(9, 7)}, "knows 9 symbols, and the vocabulary has 7"),
+    "other embedding": ({"embedding": nn.Embedding(9, 7)}, "knows 9 symbols, the vocabulary has 7"),
     "norm": ({"embedding": nn.Embedding(7, 7, max_norm=1.0)}, "max_norm"),
     "symbols twice": ({"vocabulary": "aabcdef"}, "symbols in the vocabulary must all be different"),
     "holes": ({"vocabulary": {"a": 0, "b": 2}}, "must be 0 to 1, each once. Got [0, 2]"),
@@ -221,6 +229,23 @@ def test_a_bias_that_was_trained_beside_ours_is_added_to_it(tmp_path: Path) -> N
         module.recurrent.bias_hh_l0.fill_(0.25)
     back = from_torch(module, out=tmp_path / "back")
     check_close(to_torch(back)(random_ids(2, 9))[0], module(random_ids(2, 9))[0], 1e-6)
+
+
+def test_the_inner_bias_of_a_gru_is_one_more_unit_that_stays_1(tmp_path: Path) -> None:
+    model = Model(nn.GRU, nn.Linear(6, len(SYMBOLS)), layers=2)
+    run = from_torch(model.recurrent, SYMBOLS, out=tmp_path / "run", decoder=model.decoder)
+    assert run.experiment.hidden == 7
+    assert (hidden_states(run, "abcdefg" * 40).h[:, :, 6] == 1).all()
+
+
+def test_the_inner_bias_of_a_gru_that_to_torch_made_stays_0_or_is_refused(tmp_path: Path) -> None:
+    module = to_torch(random_run(tmp_path / "run", of_scheme(1, cell="gru")))
+    with torch.no_grad():
+        module.recurrent.bias_hh_l0[:10] = 0.25
+        from_torch(module, out=tmp_path / "sums")
+        module.recurrent.bias_hh_l0[10:] = 0.25
+    with pytest.raises(ConfigurationError, match=r"b_hn .* is not 0 any more"):
+        from_torch(module, out=tmp_path / "back")
 
 
 def test_of_an_experiment_nothing_is_lost_on_the_way(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 What `to_torch` made comes back to the last bit. Of models that others made, the parts are given: recurrent layers, a
 decoder, an embedding. What our model cannot represent is refused, with the reason.
-
-Shapes: E embedding, H hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,9 +20,8 @@ from unroll.corpus.tokens import Vocabulary
 from unroll.engines import devices
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.experiment.scheme import Scheme
-from unroll.model import cells
 from unroll.model.precisions import PRECISIONS
-from unroll.runs.exchange import decoders, torch_layers
+from unroll.runs.exchange.parts import Parts
 from unroll.runs.exchange.sequence_model import SequenceModel
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
@@ -66,7 +63,8 @@ def from_torch(
                 "nn.Linear that makes logits of h."
             )
         vocabulary = as_vocabulary(vocabulary, kind)
-        experiment, values = _of_parts(module, decoder, embedding, len(vocabulary), scheme or Scheme(), kind)
+        parts = Parts(module, decoder, embedding, len(vocabulary))
+        experiment, values = parts.as_run(scheme or Scheme(), kind)
     return _written(experiment, vocabulary, values, out)
 
 
@@ -97,62 +95,13 @@ def _require_layers(module: nn.Module) -> None:
     )
 
 
-def _of_parts(
-    module: nn.RNNBase, decoder: nn.Module, embedding: nn.Embedding | None, V: int, scheme: Scheme, kind: str
-) -> tuple[Experiment, dict[str, Tensor]]:
-    """What these parts are as an experiment, and their weights by the names that a run has for them."""
-    cell = torch_layers.cell_of(module)
-    head = decoders.read(decoder)
-    values = {name: value.cpu() for name, value in torch_layers.read(module).items()}
-    wrong = []
-    if embedding is not None and embedding.max_norm is not None:
-        wrong.append("An embedding with max_norm changes its rows as it reads them: it cannot be represented.")
-    reads, width = (V, V) if embedding is None else (embedding.num_embeddings, embedding.embedding_dim)
-    if module.input_size != width:
-        what = f"one-hot vectors of {V} symbols" if embedding is None else f"an embedding of {width}"
-        wrong.append(
-            f"The recurrent layers take {module.input_size} numbers, and get {what}. Give the embedding between."
-        )
-    if reads != V:
-        wrong.append(f"The embedding knows {reads} symbols, and the vocabulary has {V}. Give the model's own symbols.")
-    if head.dense_W.shape[0] != module.hidden_size:
-        wrong.append(f"The decoder takes {head.dense_W.shape[0]} numbers, and h has {module.hidden_size}.")
-    if head.out_b.shape[0] != V:
-        wrong.append(f"The decoder makes {head.out_b.shape[0]} logits, and the vocabulary has {V} symbols.")
-    if wrong:
-        raise ConfigurationError(*wrong)
-    if embedding is not None:
-        # A token's row of the product is what its embedding brought: one table instead of two.
-        table_VE, W_x = embedding.weight.detach().cpu().double(), values["layers.0.W_x"]
-        values["layers.0.W_x"] = (table_VE @ W_x.double()).to(W_x.dtype)
-    states = cells.load(cell, "off").STATES
-    nothing = torch.zeros(module.hidden_size, dtype=head.out_b.dtype)
-    for layer in range(module.num_layers):
-        values |= {f"layers.{layer}.{name}0": nothing.clone() for name in states}
-    values |= {"dense.W": head.dense_W, "dense.b": head.dense_b, "out.W": head.out_W, "out.b": head.out_b}
-    experiment = Experiment(
-        kind=kind,
-        scheme=scheme,
-        cell=cell,
-        peepholes="off" if cell == "lstm" else Experiment.peepholes,
-        layers=module.num_layers,
-        hidden=module.hidden_size,
-        dense=len(head.dense_b),
-        dropout=head.dropout,
-    )
-    if scheme.carries:
-        carried = torch.zeros(experiment.rows, experiment.hidden, dtype=head.out_b.dtype)
-        values |= {f"carried.{n}.{name}": carried.clone() for n in range(experiment.layers) for name in states}
-    return experiment, values
-
-
 def _written(experiment: Experiment, vocabulary: Vocabulary, values: Mapping[str, Tensor], out: str | Path) -> Run:
     """The run's folder, and the run read from it."""
     # Half precision is exact in float32; a model in float64 stays what it is.
     widest = torch.float64 if any(v.dtype == torch.float64 for v in values.values()) else torch.float32
     if PRECISIONS[experiment.precision].kept != widest:
         experiment = replace(experiment, precision=str(widest).removeprefix("torch."))
-    weights = {name: value.to(widest).contiguous() for name, value in values.items()}
+    weights = {name: value.to(widest).clone(memory_format=torch.contiguous_format) for name, value in values.items()}
     if wrong := [name for name, value in weights.items() if not torch.isfinite(value).all()]:
         raise ConfigurationError(
             f"These weights are not all finite: {', '.join(wrong)}. Bring in a model that is whole."

@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from unroll.base.errors import ConfigurationError
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.scheme import Scheme
@@ -96,6 +97,11 @@ class SequenceModel(nn.Module):
         if isinstance(self.recurrent, PlainLayers):
             held = {name: value.detach() for name, value in self.recurrent.named_parameters()}
         else:
+            if torch_layers.inner_bias(_rnn(self.recurrent)):
+                raise ConfigurationError(
+                    "The GRU's b_hn (the last third of bias_hh) is not 0 any more, and our GRU has no such bias. Leave "
+                    "it frozen, as to_torch makes it; or give the parts of this module to from_torch."
+                )
             held = torch_layers.read(_rnn(self.recurrent))
         for layer in range(e.layers):
             held |= {f"layers.{layer}.{name}0": getattr(self, f"{name}0").detach()[layer] for name in self._states}

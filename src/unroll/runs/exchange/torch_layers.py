@@ -3,8 +3,8 @@
 torch holds matrices with a row a gate unit, ours have a column; its gates stand in the same order. Two things differ:
 
 - torch adds two biases, and one is enough. Ours becomes b_ih; b_hh is 0 and is not trained, or an optimiser would move
-  their sum at twice the pace. In a GRU b_hh stands inside the product that the reset gate multiplies, where ours has
-  no bias at all: 0 is equal, anything else for the candidate has no place in our cell.
+  their sum at twice the pace. Of a GRU's b_hh the last third, b_hn, stands inside the product that the reset gate
+  multiplies, where ours has no bias at all: 0 is equal, and for anything else see `inner_bias.py`.
 - The update gate of torch's GRU says how much is kept, ours how much is replaced: 1 − σ(x) = σ(−x), so the sign of its
   weights and bias changes, and no bit else.
 
@@ -86,15 +86,6 @@ def cell_of(module: nn.RNNBase) -> str:
             f"it drops {module.dropout:g} between its layers when it trains, which no model here does: to bring in its "
             "weights alone, set its dropout to 0 first"
         )
-    if (
-        cell == "gru"
-        and module.bias
-        and not all(_inner(module, layer).eq(0).all() for layer in range(module.num_layers))
-    ):
-        wrong.append(
-            "its b_hn (the last third of bias_hh) is not 0, and the GRU here has no bias inside the product that the "
-            "reset gate multiplies. Train it with that part at 0, or train an nn.LSTM"
-        )
     if wrong:
         raise ConfigurationError(
             *(f"This {type(module).__name__} cannot be represented: {reason}." for reason in wrong)
@@ -103,7 +94,7 @@ def cell_of(module: nn.RNNBase) -> str:
 
 
 def read(module: nn.RNNBase) -> dict[str, Tensor]:
-    """The values of torch's layers, by the names that a run has for them; they must have a `cell_of`."""
+    """The values of torch's layers by the names that a run has for them, but for an `inner_bias`."""
     cell, values = cell_of(module), {}
     for layer in range(module.num_layers):
         W_x, W_h = (getattr(module, f"weight_{part}_l{layer}").detach() for part in ("ih", "hh"))
@@ -118,14 +109,17 @@ def _bias(module: nn.RNNBase, layer: int) -> Tensor:
         return torch.zeros_like(getattr(module, f"weight_hh_l{layer}")[:, 0])
     biases: list[Tensor] = [getattr(module, f"bias_{part}_l{layer}").detach() for part in ("ih", "hh")]
     b_ih, b_hh = biases
+    if isinstance(module, nn.GRU):
+        b_hh = torch.cat((b_hh[: 2 * module.hidden_size], torch.zeros_like(b_hh[2 * module.hidden_size :])))
     return (b_ih.double() + b_hh.double()).to(b_ih.dtype)
 
 
-def _inner(module: nn.RNNBase, layer: int) -> Tensor:
-    """b_hn: the bias that a GRU's reset gate multiplies."""
-    b_hh: Tensor = getattr(module, f"bias_hh_l{layer}")
-    _, _, inner = b_hh.detach().chunk(3)
-    return inner
+def inner_bias(module: nn.RNNBase) -> list[Tensor] | None:
+    """b_hn of each layer, which a GRU's reset gate multiplies; None where there is none, or all are 0."""
+    if not (isinstance(module, nn.GRU) and module.bias):
+        return None
+    inner: list[Tensor] = [getattr(module, f"bias_hh_l{n}").detach().chunk(3)[2] for n in range(module.num_layers)]
+    return inner if any(b_hn.any() for b_hn in inner) else None
 
 
 def _signed(value: Tensor, cell: str) -> Tensor:
