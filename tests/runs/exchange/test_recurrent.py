@@ -195,7 +195,7 @@ def test_values_are_those_that_a_run_of_this_seed_starts_from() -> None:
 )
 def test_settings_are_checked_as_a_runs_are(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Recurrent(**{"inputs": 7, "hidden": 5, **changes})
+        Recurrent(**{"cell": "lstm", "inputs": 7, "hidden": 5, **changes})
 
 
 def test_inputs_are_checked_before_a_kernel_sees_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from exchange_cases import of_scheme, random_run
 from helpers import CPU, check_close, check_identical, every_cell, random_ids, tiny_corpus
 from torch import nn
 
-from unroll import Run, to_torch
+from unroll import Run, from_torch, hidden_states, to_torch
+from unroll.base import plugins
 from unroll.base.errors import ConfigurationError
 from unroll.engines.choice import engine_of
+from unroll.model import cells
 from unroll.runs.exchange.cell_layers import PlainLayers
 from unroll.runs.exchange.sequence_model import SequenceModel
 from unroll.training.learner import Learner
@@ -160,3 +163,50 @@ def test_a_state_of_another_shape_is_refused_in_words(tmp_path: Path) -> None:
         module(random_ids(2, 4), module.initial_state(3))
     with pytest.raises(ConfigurationError, match=r"A run is what unroll\.load"):
         to_torch(tmp_path / "run")
+
+
+OWN_CELL = '''"""A cell of somebody's own: a leaky integrator with two states."""
+
+import torch
+
+from unroll.model.cells import RecurrentCell, unclipped
+
+
+class Cell(RecurrentCell):
+    GATES = 1
+    STATES = ("h", "slow")
+
+    def extra_shapes(self, hidden):
+        return {"pace": (hidden,)}
+
+    def forward(self, pre_x, pre_h, state, extra, clip=unclipped):
+        slow = torch.lerp(state[1], torch.tanh(clip(pre_x + pre_h)), torch.sigmoid(extra["pace"]).unsqueeze(-2))
+        return (torch.tanh(slow), slow), (slow,)
+
+    def backward(self, d_state, saved, extra, clip):
+        raise NotImplementedError
+'''
+
+
+@pytest.fixture
+def own_cell(tmp_path: Path) -> Iterator[None]:
+    """One more file among the cells."""
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "leaky.py").write_text(OWN_CELL)
+    cells.__path__.append(str(tmp_path / "cells"))
+    plugins._found.cache_clear()
+    yield
+    cells.__path__.remove(str(tmp_path / "cells"))
+    plugins._found.cache_clear()
+
+
+@pytest.mark.usefixtures("own_cell")
+def test_a_cell_of_ones_own_goes_to_torch_and_back_and_trains_there(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", of_scheme(1, cell="leaky", layers=2))
+    module, ids_BT = to_torch(run), random_ids(3, 12)
+    logits_BTV, _ = module(ids_BT)
+    check_close(logits_BTV, logits_of(run, ids_BT), 1e-6)
+    logits_BTV.sum().backward()
+    assert all(p.grad is not None and bool(p.grad.any()) for p in module.parameters())
+    check_identical(from_torch(module, out=tmp_path / "back").model.values(0), run.model.values(0))
+    assert set(hidden_states(run, "abc").states) == {"h", "slow"}

@@ -33,9 +33,9 @@ class Recurrent(CellLayers):
 
     def __init__(
         self,
-        cell: str = "lstm",
-        inputs: int = 256,
-        hidden: int = 512,
+        cell: str,
+        inputs: int,
+        hidden: int,
         layers: int = 1,
         peepholes: str = "paper",
         clip: float = 50.0,
