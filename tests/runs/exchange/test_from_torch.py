@@ -151,12 +151,23 @@ def test_a_run_trained_on_in_torch_comes_back_with_what_it_learned(tmp_path: Pat
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_numbers_keep_all_their_bits(dtype: torch.dtype, tmp_path: Path) -> None:
-    model = Model(nn.LSTM, KNOWN_DECODERS["leaky"]()).to(dtype)
-    run = from_torch(model.recurrent, SYMBOLS, out=tmp_path / "run", decoder=model.decoder)
+def test_weights_of_other_numbers_are_taken_as_they_are(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = Model(nn.GRU, nn.Linear(6, len(SYMBOLS)), embedding=4, layers=2).to(dtype)
+    parts = {"decoder": model.decoder, "embedding": model.embedding, "scheme": Scheme(k1=3, k2=5)}
+    run = from_torch(model.recurrent, SYMBOLS, out=tmp_path / "run", **parts)
     assert run.experiment.precision == ("float64" if dtype == torch.float64 else "float32")
-    weight = run.model.values(0)["layers.0.W_h"].t()
-    assert torch.equal(weight.to(torch.float64), model.recurrent.weight_hh_l0.detach().to(torch.float64))
+    assert model.recurrent.weight_hh_l0.dtype == dtype, "what was given stays as it was"
+    ids_N = torch.from_numpy(tiny_corpus(tokens=200).ids.astype(np.int64))
+    (ours,) = perplexity(run, "progressive", tiny_corpus(tokens=200))
+    assert ours.perplexity == pytest.approx(progressive_perplexity(model.double(), ids_N, 5), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_an_exported_module_comes_back_in_other_numbers(dtype: torch.dtype, tmp_path: Path) -> None:
+    module = to_torch(random_run(tmp_path / "run", of_scheme(1))).to(dtype)
+    back = from_torch(module, out=tmp_path / "back")
+    assert back.experiment.precision == ("float64" if dtype == torch.float64 else "float32")
+    check_close(back.model.values(0)["out.W"].double(), module.out.weight.detach().t().double(), 0)
 
 
 def test_symbols_in_any_order_keep_their_ids(tmp_path: Path) -> None:

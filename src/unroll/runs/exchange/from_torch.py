@@ -63,7 +63,7 @@ def from_torch(
                 "nn.Linear that makes logits of h."
             )
         vocabulary = as_vocabulary(vocabulary, kind)
-        parts = Parts(module, decoder, embedding, len(vocabulary))
+        parts = Parts.of(module, decoder, embedding, len(vocabulary))
         experiment, values = parts.as_run(scheme or Scheme(), kind)
     return _written(experiment, vocabulary, values, out)
 
@@ -97,7 +97,7 @@ def _require_layers(module: nn.Module) -> None:
 
 def _written(experiment: Experiment, vocabulary: Vocabulary, values: Mapping[str, Tensor], out: str | Path) -> Run:
     """The run's folder, and the run read from it."""
-    # Half precision is exact in float32; a model in float64 stays what it is.
+    # A module that to_torch made may be in half precision by now, which is exact in float32.
     widest = torch.float64 if any(v.dtype == torch.float64 for v in values.values()) else torch.float32
     if PRECISIONS[experiment.precision].kept != widest:
         experiment = replace(experiment, precision=str(widest).removeprefix("torch."))

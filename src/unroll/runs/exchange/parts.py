@@ -5,7 +5,8 @@ Shapes: E embedding, H hidden, V vocabulary.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from unroll.model import cells
 from unroll.runs.exchange import decoders, inner_bias, torch_layers
 from unroll.runs.exchange.decoders import Decoder
 
+Module = TypeVar("Module", bound=nn.Module)
+HALF = (torch.float16, torch.bfloat16)
+
 
 class Parts(NamedTuple):
     """The modules, and how many symbols there are."""
@@ -25,6 +29,11 @@ class Parts(NamedTuple):
     decoder: nn.Module
     embedding: nn.Embedding | None
     V: int
+
+    @classmethod
+    def of(cls, layers: nn.RNNBase, decoder: nn.Module, embedding: nn.Embedding | None, V: int) -> Parts:
+        """Parts in single or double precision."""
+        return cls(_widened(layers), _widened(decoder), None if embedding is None else _widened(embedding), V)
 
     def as_run(self, scheme: Scheme, kind: str) -> tuple[Experiment, dict[str, Tensor]]:
         """An experiment, and weights by the names that a run has for them; an error in words where that cannot be."""
@@ -85,3 +94,8 @@ class Parts(NamedTuple):
         if len(head.out_b) != V:
             wrong.append(f"The decoder makes {len(head.out_b)} logits, and the vocabulary has {V} symbols.")
         return wrong
+
+
+def _widened(module: Module) -> Module:
+    """Half precision is exact in single: sums and products of weights are not rounded back to it."""
+    return copy.deepcopy(module).float() if any(p.dtype in HALF for p in module.parameters()) else module
