@@ -27,13 +27,13 @@ def text_of(tokens: int) -> str:
 
 def read_token_by_token(run: Run, text: str, procedure: str) -> np.ndarray:
     """The top layer's h after each token, read as sampling reads."""
-    sampler, found = conditioning.load(procedure), []
+    sampler, h_TH = conditioning.load(procedure), []
     with torch.inference_mode():
         memory = sampler.begin(run.model, K2, 1)
         for token in run.vocabulary.encode(text).tolist():
             h_BH, memory = sampler.read(run.model, memory, torch.tensor([token]))
-            found.append(h_BH[0].numpy())
-    return np.stack(found)
+            h_TH.append(h_BH[0].numpy())
+    return np.stack(h_TH)
 
 
 @both
@@ -45,22 +45,22 @@ def test_the_top_h_is_the_one_that_sampling_predicts_from(
     experiment = of_scheme(1, k2=K2, cell=cell, peepholes=peepholes, layers=2, precision=precision)
     run = random_run(tmp_path / "run", experiment)
     text = text_of(40)
-    found = hidden_states(run, text, procedure)
-    assert found.h.shape == (40, 2, run.experiment.hidden)
-    assert found.h.dtype == found.surprisal.dtype == np.float32
-    check_close(found.h[:, -1], read_token_by_token(run, text, procedure), 1e-6)
-    assert "".join(found.symbols) == text
-    assert len(found) == 40
+    seen = hidden_states(run, text, procedure)
+    assert seen.h.shape == (40, 2, run.experiment.hidden)
+    assert seen.h.dtype == seen.surprisal.dtype == np.float32
+    check_close(seen.h[:, -1], read_token_by_token(run, text, procedure), 1e-6)
+    assert "".join(seen.symbols) == text
+    assert len(seen) == 40
 
 
 @both
 def test_surprisal_is_that_of_score_and_perplexity_aligned_with_the_text(procedure: str, tmp_path: Path) -> None:
     run, corpus = random_run(tmp_path / "run", of_scheme(1, k2=K2)), tiny_corpus(tokens=60)
-    found = hidden_states(run, text_of(60), procedure)
-    assert math.isnan(found.surprisal[0]), "nothing predicts the first token"
-    check_close(found.surprisal[1:], -np.array(score(run, text_of(60), procedure)), 1e-6)
+    seen = hidden_states(run, text_of(60), procedure)
+    assert math.isnan(seen.surprisal[0]), "nothing predicts the first token"
+    check_close(seen.surprisal[1:], -np.array(score(run, text_of(60), procedure)), 1e-6)
     (whole,) = perplexity(run, procedure, corpus)
-    assert math.exp(found.surprisal[K2:].astype(np.float64).mean()) == pytest.approx(whole.perplexity, rel=1e-6)
+    assert math.exp(seen.surprisal[K2:].astype(np.float64).mean()) == pytest.approx(whole.perplexity, rel=1e-6)
 
 
 @pytest.mark.parametrize(("cell", "peepholes"), [("lstm", "paper"), ("lstm", "off"), ("gru", "off")])
@@ -69,15 +69,15 @@ def test_every_layer_and_the_cells_memory_are_what_the_exported_module_holds(
 ) -> None:
     run = random_run(tmp_path / "run", of_scheme(1, cell=cell, peepholes=peepholes, layers=2))
     module, text = to_torch(run), text_of(30)
-    found = hidden_states(run, text)
+    seen = hidden_states(run, text)
     ids_BT = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64))[None]
     for read in (1, 7, 30):
         with torch.no_grad():
             _, state = module(ids_BT[:, :read])
         tensors = dict(zip(run.model.cell.STATES, (state,) if isinstance(state, torch.Tensor) else state, strict=True))
         for name, s in tensors.items():
-            check_close(found.states[name][read - 1], s[:, 0], 1e-6, name)
-    assert list(found.states) == list(run.model.cell.STATES)
+            check_close(seen.states[name][read - 1], s[:, 0], 1e-6, name)
+    assert list(seen.states) == list(run.model.cell.STATES)
 
 
 @both
@@ -96,10 +96,10 @@ def test_a_long_text_passes_in_stretches_that_do_not_change_it(
 @both
 def test_texts_shorter_and_longer_than_a_window_are_read(procedure: str, tokens: int, tmp_path: Path) -> None:
     run = random_run(tmp_path / "run", of_scheme(1, k2=K2))
-    found = hidden_states(run, text_of(60)[:tokens], procedure)
-    assert found.h.shape[0] == len(found.surprisal) == tokens
-    assert np.isnan(found.surprisal).sum() == 1
-    assert not np.isnan(found.h).any()
+    seen = hidden_states(run, text_of(60)[:tokens], procedure)
+    assert seen.h.shape[0] == len(seen.surprisal) == tokens
+    assert np.isnan(seen.surprisal).sum() == 1
+    assert not np.isnan(seen.h).any()
 
 
 def test_windowed_states_forget_and_progressive_ones_do_not(tmp_path: Path) -> None:

@@ -63,32 +63,34 @@ def hidden_states(run: Run, text: str, sample: str = "progressive") -> HiddenSta
         raise SymbolError("A text to read needs at least 1 token. Got 0.")
     model = run.model
     ids_T = torch.from_numpy(ids.astype(np.int64)).to(model.device)
-    names = model.cell.STATES
-    arrays = {
-        name: np.empty((len(ids), len(model.network.layers), model.experiments[0].hidden), np.float32) for name in names
-    }
+    shape = (len(ids), len(model.network.layers), model.experiments[0].hidden)
+    arrays = {name: np.empty(shape, np.float32) for name in model.cell.STATES}
     surprisal = np.full(len(ids), np.nan, np.float32)
-    done = 0
+    begin = 0
     with torch.inference_mode(), model.engine.reading(model.precision):
         for states in _read(model, ids_T, run.experiment.scheme.k2, sample):
-            n = states[0][0].shape[1]
-            for layer, of_layer in enumerate(states):
-                for name, s in zip(names, of_layer, strict=True):
-                    arrays[name][done : done + n, layer] = s[0].float().cpu().numpy()
-            targets_n = ids_T[done + 1 : done + n + 1]
-            h_MnRH = states[-1][0][:, : len(targets_n)].unsqueeze(2)
-            place = done + 1
-            for logits_MnRV in perplexities.logits(model, h_MnRH) if len(targets_n) else ():
-                following = ids_T[place : place + logits_MnRV.shape[1]].view(1, -1, 1)
-                nats = perplexities.nll(logits_MnRV, following)[0, :, 0]
-                surprisal[place : place + len(nats)] = nats.cpu().numpy()
-                place += len(nats)
-            done += n
+            end = begin + states[0][0].shape[1]
+            for layer, state in enumerate(states):
+                for name, s in zip(model.cell.STATES, state, strict=True):
+                    arrays[name][begin:end, layer] = s[0].float().cpu().numpy()
+            predicted_n = ids_T[begin + 1 : end + 1]
+            surprisal[begin + 1 : end + 1] = _nats(model, states[-1][0][:, : len(predicted_n)], predicted_n)
+            begin = end
     return HiddenStates(sample, tuple(run.vocabulary.symbols[i] for i in ids), arrays, surprisal)
 
 
+def _nats(model: Model, h_MnH: Tensor, predicted_n: Tensor) -> NDArray[np.float64]:
+    """What each of these tokens costs, predicted from the h before it."""
+    if not len(predicted_n):
+        return np.empty(0)
+    logits_MnRV = torch.cat(list(perplexities.logits(model, h_MnH.unsqueeze(2))), dim=1)
+    nats_MnR = perplexities.nll(logits_MnRV, predicted_n.view(1, -1, 1))
+    nats_n: NDArray[np.float64] = nats_MnR[0, :, 0].cpu().numpy()
+    return nats_n
+
+
 def _read(model: Model, ids_T: Tensor, k2: int, procedure: str) -> Iterator[States]:
-    """States after each token, in order, some tokens at a time: [1, n, H] each."""
+    """States after each token, in order, a stretch of tokens at a time: [1, n, H] each."""
     known = len(ids_T) if procedure == "progressive" else min(k2, len(ids_T))
     state = model.first_state(1)
     for stretch in ids_T[:known].split(WINDOWS):

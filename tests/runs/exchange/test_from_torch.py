@@ -114,7 +114,7 @@ def test_a_model_made_by_hand_has_the_perplexity_that_torch_computes(
 def test_what_was_brought_in_is_a_run_like_any_other(cell: str, tmp_path: Path) -> None:
     kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[cell]
     model = Model(kind, nn.Linear(6, len(SYMBOLS)), embedding=3)
-    table = {symbol: place for place, symbol in enumerate(SYMBOLS)}
+    table = {symbol: n for n, symbol in enumerate(SYMBOLS)}
     run = from_torch(model.recurrent, table, out=tmp_path / "run", decoder=model.decoder, embedding=model.embedding)
     assert run.status["state"] == "finished"
     assert run.status["origin"] == "torch"

@@ -37,12 +37,12 @@ class Reader:
 
     def read(self, ids_TB: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Logits after each token: [T, B, V]."""
-        states, found = self.first(ids_TB.shape[1]), []
+        states, logits_TBV = self.first(ids_TB.shape[1]), []
         for token in ids_TB:
             logits, *after = self.session.run(None, {"token": token, **states})
             states = dict(zip(states, after, strict=True))
-            found.append(logits)
-        return np.stack(found)
+            logits_TBV.append(logits)
+        return np.stack(logits_TBV)
 
 
 def logits_of_the_run(run: Run, ids_TB: torch.Tensor) -> np.ndarray[Any, Any]:

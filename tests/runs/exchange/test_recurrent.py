@@ -136,9 +136,9 @@ class OwnLoop(nn.Module):
         values = learner.model.values(0)
         self.double().recurrent.fill(values)  # drawn in float32, they were rounded
         with torch.no_grad():
-            for n, own in ((0, "dense"), (2, "out")):
-                self.head[n].weight.copy_(values[f"{own}.W"].t())
-                self.head[n].bias.copy_(values[f"{own}.b"])
+            for n, name in ((0, "dense"), (2, "out")):
+                self.head[n].weight.copy_(values[f"{name}.W"].t())
+                self.head[n].bias.copy_(values[f"{name}.b"])
 
     def loss(self, inputs_BT: Tensor, targets_BT: Tensor, state: object, k1: int) -> tuple[Tensor, object]:
         h_BTH, state = self.recurrent(inputs_BT, state, at=k1)

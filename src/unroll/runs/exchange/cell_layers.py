@@ -59,8 +59,8 @@ class CellLayers(nn.Module, ABC):
         """The parameters of every layer, with a run axis."""
         for held in self.layers:
             assert isinstance(held, nn.ParameterDict)
-            own = {name: value.unsqueeze(0) for name, value in held.items()}
-            yield Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own)
+            values = {name: value.unsqueeze(0) for name, value in held.items()}
+            yield Layer(values.pop("W_x"), values.pop("W_h"), values.pop("b"), values)
 
     def fill(self, values: Mapping[str, Tensor]) -> None:
         """Take over values by the names that a run has for them."""
@@ -78,7 +78,7 @@ class CellLayers(nn.Module, ABC):
 class PlainLayers(CellLayers):
     """A plain loop in torch's own operations: gradients flow everywhere, into the states too, and nothing clips them.
 
-    The place of nn.LSTM for a cell that torch does not have.
+    It stands for nn.LSTM where a run has a cell that torch does not have.
     """
 
     def forward(self, x: Tensor, state: TorchState) -> tuple[Tensor, TorchState]:

@@ -53,8 +53,8 @@ def read(decoder: nn.Module) -> Decoder:
         slope = _slope(activation)
         if type(dense) is type(out) is nn.Linear and slope is not None:
             weights = (*_values(dense), *_values(out))
-            found = Decoder(*weights) if slope == LEAK else _bent(*weights, slope=slope)
-            return found._replace(dropout=rate)
+            bent = Decoder(*weights) if slope == LEAK else _bent(*weights, slope=slope)
+            return bent._replace(dropout=rate)
     got = ", ".join(kind.__name__ for kind in kinds)
     raise ConfigurationError(f"This decoder cannot be represented. It must be {KNOWN}. Got {got}.")
 

@@ -123,12 +123,12 @@ def _step(graph: _Graph, run: Run, states: tuple[str, ...]) -> tuple[str, list[s
     after = []
     x = ""
     for layer in range(e.layers):
-        own = f"layers.{layer}."
+        prefix = f"layers.{layer}."
         state = tuple(op("Gather", name, graph.index(layer), axis=0) for name in states)
-        W_x, W_h, b = (graph.weight(own + name) for name in ("W_x", "W_h", "b"))
+        W_x, W_h, b = (graph.weight(prefix + name) for name in ("W_x", "W_h", "b"))
         product = op("MatMul", x, W_x) if layer else op("Gather", W_x, "token", axis=0)
         extra = {
-            f"{name}.{n}": graph.row(own + name, n) for name, (rows, _) in extra_names.items() for n in range(rows)
+            f"{name}.{n}": graph.row(prefix + name, n) for name, (rows, _) in extra_names.items() for n in range(rows)
         }
         state = cell(op, e.peepholes, op("Add", product, b), op("MatMul", state[0], W_h), state, extra)
         x = state[0]
@@ -154,8 +154,8 @@ class _Graph:
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: Any) -> Any:
         """One more operator: the name of its output, or a list of names where there are several."""
-        place = len(self.nodes)
-        names = [name or f"{kind}.{place}.{n}" for n in range(outputs)]
+        count = len(self.nodes)
+        names = [name or f"{kind}.{count}.{n}" for n in range(outputs)]
         self.nodes.append(self._onnx.helper.make_node(kind, list(inputs), names, **attributes))
         return names if outputs > 1 else names[0]
 

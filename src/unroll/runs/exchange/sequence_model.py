@@ -87,9 +87,9 @@ class SequenceModel(nn.Module):
                 getattr(self, f"{name}0").copy_(_stacked(values, f"layers.{{}}.{name}0", e.layers))
                 if e.scheme.carries:
                     getattr(self, f"carried_{name}").copy_(_stacked(values, f"carried.{{}}.{name}", e.layers))
-            for linear, own in ((self.dense, "dense"), (self.out, "out")):
-                linear.weight.copy_(values[f"{own}.W"].t())
-                linear.bias.copy_(values[f"{own}.b"])
+            for linear, name in ((self.dense, "dense"), (self.out, "out")):
+                linear.weight.copy_(values[f"{name}.W"].t())
+                linear.bias.copy_(values[f"{name}.b"])
 
     def values(self) -> dict[str, Tensor]:
         """The weights by the names and in the order that a run has for them, on the CPU."""
@@ -105,8 +105,8 @@ class SequenceModel(nn.Module):
             held = torch_layers.read(_rnn(self.recurrent))
         for layer in range(e.layers):
             held |= {f"layers.{layer}.{name}0": getattr(self, f"{name}0").detach()[layer] for name in self._states}
-        for linear, own in ((self.dense, "dense"), (self.out, "out")):
-            held |= {f"{own}.W": linear.weight.detach().t(), f"{own}.b": linear.bias.detach()}
+        for linear, name in ((self.dense, "dense"), (self.out, "out")):
+            held |= {f"{name}.W": linear.weight.detach().t(), f"{name}.b": linear.bias.detach()}
         order = list(parameter_shapes(e, cells.load(e.cell, e.peepholes), V))
         if e.scheme.carries:
             carried = {name: getattr(self, f"carried_{name}") for name in self._states}

@@ -58,14 +58,10 @@ def fill(module: nn.RNNBase, cell: str, values: Mapping[str, Tensor]) -> None:
     """Give torch's layers the values of a run."""
     with torch.no_grad():
         for layer in range(module.num_layers):
-            own = {name: values[f"layers.{layer}.{name}"] for name in ("W_x", "W_h", "b")}
-            signed = {
-                name: _signed(value, cell).t() if value.dim() > 1 else _signed(value, cell)
-                for name, value in own.items()
-            }
-            getattr(module, f"weight_ih_l{layer}").copy_(signed["W_x"])
-            getattr(module, f"weight_hh_l{layer}").copy_(signed["W_h"])
-            getattr(module, f"bias_ih_l{layer}").copy_(signed["b"])
+            W_x, W_h, b = (_signed(values[f"layers.{layer}.{name}"], cell) for name in ("W_x", "W_h", "b"))
+            getattr(module, f"weight_ih_l{layer}").copy_(W_x.t())
+            getattr(module, f"weight_hh_l{layer}").copy_(W_h.t())
+            getattr(module, f"bias_ih_l{layer}").copy_(b)
             getattr(module, f"bias_hh_l{layer}").zero_()
 
 
