@@ -1,4 +1,4 @@
-"""From a torch module to a run: a folder that loads, predicts, samples and can be trained on from.
+"""From a torch module to a run: a folder that loads, predicts and samples as any other.
 
 What `to_torch` made comes back to the last bit. Of models that others made, the parts are given: recurrent layers, a
 decoder, an embedding. What our model cannot represent is refused, with the reason.
@@ -44,7 +44,7 @@ def from_torch(
     `module` is what `to_torch` made; or it is an nn.LSTM, nn.GRU or nn.RNN. Then `decoder` maps h to logits (an
     nn.Linear, or two of them with a ReLU or leaky ReLU between); `embedding` is what tokens pass through first, if
     anything; `vocabulary` is the symbols in id order, or a dictionary from symbols to ids; `kind` says what a symbol
-    is; and `scheme` says how the run samples and how it would be trained on.
+    is; and `scheme` says how the run samples, with which k2.
     """
     if isinstance(module, SequenceModel):
         given = {"vocabulary": vocabulary, "decoder": decoder, "embedding": embedding, "scheme": scheme}
