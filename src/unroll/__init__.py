@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from unroll.experiment.grids import grid
     from unroll.experiment.scheme import SCHEMES, Scheme
     from unroll.runs.drift import Drift, perplexity_since_reset
+    from unroll.runs.exchange.from_torch import from_torch
+    from unroll.runs.exchange.onnx_file import to_onnx
+    from unroll.runs.exchange.recurrent import Recurrent
+    from unroll.runs.exchange.sequence_model import SequenceModel, to_torch
+    from unroll.runs.hidden_states import HiddenStates, hidden_states
     from unroll.runs.loaded import Run, load, perplexity
     from unroll.runs.memorisation import Memorised, memorised
     from unroll.runs.perplexities import Perplexity
@@ -55,6 +60,13 @@ _HOMES = {
     "score": "runs.scoring",
     "surprisals": "runs.scoring",
     "Scored": "runs.scoring",
+    "HiddenStates": "runs.hidden_states",
+    "hidden_states": "runs.hidden_states",
+    "SequenceModel": "runs.exchange.sequence_model",
+    "to_torch": "runs.exchange.sequence_model",
+    "from_torch": "runs.exchange.from_torch",
+    "to_onnx": "runs.exchange.onnx_file",
+    "Recurrent": "runs.exchange.recurrent",
     "UnrollError": "base.errors",
 }
 
@@ -65,17 +77,22 @@ __all__ = [
     "Decoding",
     "Drift",
     "Experiment",
+    "HiddenStates",
     "Memorised",
     "Perplexity",
+    "Recurrent",
     "Request",
     "Run",
     "Sample",
     "Scheme",
     "Scored",
+    "SequenceModel",
     "Token",
     "UnrollError",
     "__version__",
+    "from_torch",
     "grid",
+    "hidden_states",
     "load",
     "memorised",
     "perplexity",
@@ -85,6 +102,8 @@ __all__ = [
     "score",
     "stream",
     "surprisals",
+    "to_onnx",
+    "to_torch",
     "train",
     "train_all",
     "train_fleet",

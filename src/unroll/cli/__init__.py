@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unroll.base.version import VERSION
-from unroll.cli import bench, data, drift, evaluate, memorised, report, reproduce, sample, score, sweep, train
+from unroll.cli import bench, data, drift, evaluate, export, memorised, report, reproduce, sample, score, sweep, train
 from unroll.cli.screen import show
 
 app = typer.Typer(
@@ -60,6 +60,7 @@ app.command("sample")(sample.sample)
 app.command("score")(score.score)
 app.command("drift")(drift.drift)
 app.command("memorised")(memorised.memorised)
+app.command("export")(export.export)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
