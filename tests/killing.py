@@ -28,8 +28,8 @@ from unroll import Corpus, Experiment, Scheme
 from unroll.base import atomic_files
 from unroll.base.errors import UnrollError
 from unroll.engines.cpu import replay
-from unroll.engines.cpu.update import CompiledUpdate
-from unroll.engines.judging import JudgedUpdate
+from unroll.engines.cpu.compiled_update import CompiledUpdate
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.training import bookkeeping
 from unroll.training.bookkeeping import Bookkeeping
 from unroll.training.events import Ended, Evaluated, Event, Warned

@@ -30,7 +30,7 @@ from unroll.engines.cuda.steppers.weights import (
     tiles_of_matrices,
     tiles_of_rows,
 )
-from unroll.engines.torch.one_by_one import Rows
+from unroll.engines.torch.stepper import Rows
 from unroll.experiment.decoding import Decoding
 from unroll.model import cells
 from unroll.model.head import LEAK

@@ -11,8 +11,7 @@ from helpers import CPU, every_cell, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
 from unroll.engines import kernels
-from unroll.engines.cpu import amx, bf16, head_code, packing, time_code
-from unroll.engines.cpu import head as cpu_head
+from unroll.engines.cpu import amx, bf16, compiled_head, head_code, layer_code, packing
 from unroll.model import cells
 from unroll.model.dropout import Dropout
 from unroll.model.head import LEAK
@@ -80,7 +79,7 @@ def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.M
 
 def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """No code is kept, neither from before nor for later."""
-    kept = {time_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
+    kept = {layer_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
     for module, names in (kept | {packing: ("_pack_for",)}).items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
@@ -90,7 +89,7 @@ def head_outcome() -> list[torch.Tensor]:
     """The head of 70 rows in bfloat16, and its gradients."""
     shapes = ((70, 40), (40, 100), (100,), (100, 33), (33,))
     values = [random_tensor(1, *shape, seed=n).float().requires_grad_() for n, shape in enumerate(shapes)]
-    nll = cpu_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, narrow=True)
+    nll = compiled_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, narrow=True)
     return [nll.detach(), *torch.autograd.grad(nll.sum(), values)]
 
 
@@ -114,8 +113,8 @@ def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
             return Dropout(rates.to(dtype), tuple(seeds), torch.tensor(seeds), torch.tensor(7), drops)
 
         with torch_threads(threads):
-            truth = cpu_head.nll(*exact, targets, LEAK, dropout(torch.float64))
-            found = cpu_head.nll(*own, targets, LEAK, dropout(torch.float32), narrow=True)
+            truth = compiled_head.nll(*exact, targets, LEAK, dropout(torch.float64))
+            found = compiled_head.nll(*own, targets, LEAK, dropout(torch.float32), narrow=True)
             expected = [truth.detach(), *torch.autograd.grad(truth, exact, d)]
             got = [found.detach(), *torch.autograd.grad(found, own, d.float())]
         for mine, true in zip(got, expected, strict=True):

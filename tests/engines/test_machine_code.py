@@ -10,8 +10,7 @@ import pytest
 import torch
 from helpers import random_ids, random_tensor, torch_threads
 
-from unroll.engines.cpu import arithmetic, builder, compiler, packing, products, torch_head
-from unroll.engines.cpu import head as cpu_head
+from unroll.engines.cpu import arithmetic, builder, compiled_head, compiler, packing, products, threaded_head
 from unroll.engines.cpu.builder import Code, Value
 from unroll.model.head import LEAK
 
@@ -156,7 +155,7 @@ def test_the_compiled_head_equals_the_plain_one_and_leaves_padding_at_exactly_0(
             values[-1][:, -3:] = -torch.inf
         targets, d = random_ids(M, N, symbols=V - 3), random_tensor(M, N, seed=9)
         with torch_threads(threads):
-            plain, own = torch_head.nll(*values, targets), cpu_head.nll(*values, targets, LEAK)
+            plain, own = threaded_head.nll(*values, targets), compiled_head.nll(*values, targets, LEAK)
             found, truth = torch.autograd.grad(own, values, d), torch.autograd.grad(plain, values, d)
         assert torch.allclose(own, plain, rtol=0, atol=1e-12)
         for got, expected in zip(found, truth, strict=True):

@@ -11,9 +11,9 @@ from helpers import CPU, check_identical, random_tensor, snapshot, tiny, tiny_co
 from unroll import Experiment
 from unroll.engines.choice import engine_of
 from unroll.engines.cpu import buffer_pool
+from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.cpu.partial_sums import Shares
 from unroll.engines.cpu.replay import Tape
-from unroll.engines.cpu.update import CompiledUpdate
 from unroll.training.learner import Learner
 
 # Everything that a step's course depends on: where states are from, which positions count, gaps, several k1, dropout.

@@ -10,7 +10,7 @@ from helpers import every_cell, every_plugin, random_model, tiny
 from unroll.engines.cpu import builder
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.steppers.host import STEPPERS
-from unroll.engines.torch import one_by_one
+from unroll.engines.torch import stepper as torch_stepper
 from unroll.model import cells, steppers
 from unroll.model.cells import lstm
 from unroll.model.model import Model
@@ -31,7 +31,7 @@ def softmax(logits_BV: np.ndarray) -> np.ndarray:
 
 def pair(model: Model, procedure: str, rows: int) -> tuple[steppers.Stepper, steppers.Stepper]:
     backend = compiled if builder.available() and procedure in compiled.STEPPERS else host
-    both = model.engine.rows(model, K2, procedure, rows), one_by_one.Rows(model, K2, procedure)
+    both = model.engine.rows(model, K2, procedure, rows), torch_stepper.Rows(model, K2, procedure)
     assert type(both[0]) is backend.STEPPERS[procedure]
     for stepper in both:
         stepper.begin(rows)
@@ -67,7 +67,7 @@ def test_rows_of_whole_vectors_are_one_pass_behind_torchs_products(
 ) -> None:
     settings = {"peepholes": peepholes, "precision": precision, "layers": 2, "hidden": 32, "k2": K2}
     model = random_model([tiny(**settings)], [V])
-    fast, truth = host.prepare(model, K2, procedure, 3), one_by_one.Rows(model, K2, procedure)
+    fast, truth = host.prepare(model, K2, procedure, 3), torch_stepper.Rows(model, K2, procedure)
     for stepper in (fast, truth):
         stepper.begin(3)
     for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, 3)):
@@ -104,7 +104,7 @@ def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: lis
 def test_one_row_may_become_many_and_many_one(procedure: str, name: str) -> None:
     fast, truth = (
         one_model(name).engine.rows(one_model(name), K2, procedure, 70),
-        one_by_one.Rows(one_model(name), K2, procedure),
+        torch_stepper.Rows(one_model(name), K2, procedure),
     )
     for stepper in (fast, truth):
         stepper.begin(1)
@@ -149,7 +149,7 @@ def test_a_cell_that_has_no_steps_of_its_own_is_sampled_through_its_forward() ->
     model.cell = Stranger("off")
     assert not host.supports(model, "windowed")
     stepper = model.engine.rows(model, K2, "windowed", 2)
-    assert isinstance(stepper, one_by_one.Rows)
+    assert isinstance(stepper, torch_stepper.Rows)
     stepper.begin(2)
     stepper.read(np.array([1, 2]))
     assert stepper.logits().shape == (2, V)

@@ -13,7 +13,7 @@ from helpers import every_cell, random_model, tiny, unlike_streams
 from unroll.base.errors import RunError
 from unroll.engines.choice import engine_of
 from unroll.engines.cuda.steppers import device_steps
-from unroll.engines.torch import one_by_one
+from unroll.engines.torch import stepper as torch_stepper
 from unroll.experiment.decoding import Decoding
 from unroll.model import steppers
 from unroll.model.model import Model
@@ -297,7 +297,7 @@ def test_log_probabilities_on_the_gpu_are_those_on_the_cpu(procedure: str) -> No
     on_gpu, truth_model = models(layers=2, hidden=128, dense=200, scale=0.1)
     streams = [replace(stream, length=100) for stream in mixed_streams(7)]
     for text, stream in zip(texts(on_gpu, streams, procedure), streams, strict=True):
-        truth = one_by_one.Rows(truth_model, K2, procedure)
+        truth = torch_stepper.Rows(truth_model, K2, procedure)
         truth.begin(1)
         for token in stream.prompt:
             truth.read(np.array([token]))
@@ -341,5 +341,5 @@ def test_what_the_gpu_has_no_steps_for_is_sampled_a_row_at_a_time() -> None:
         [replace(double.experiments[0], device="cuda")], [V], values, engine_of(CUDA, "stacked")
     )
     assert double_on_gpu.engine.draws(double_on_gpu, K2, "windowed") is None
-    assert isinstance(double_on_gpu.engine.rows(double_on_gpu, K2, "windowed", 1), one_by_one.Rows)
+    assert isinstance(double_on_gpu.engine.rows(double_on_gpu, K2, "windowed", 1), torch_stepper.Rows)
     assert on_gpu.engine.draws(on_gpu, K2, "windowed") is not None

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from unroll.engines import kernels
-from unroll.engines.cpu import head as compiled_head
-from unroll.engines.cpu import torch_head, workers
+from unroll.engines.cpu import compiled_head, threaded_head, workers
+from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.cpu.replay import Tape
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.threaded_update import ThreadedUpdate
-from unroll.engines.cpu.update import CompiledUpdate
-from unroll.engines.kept import unchanged
+from unroll.engines.restored_tensors import unchanged
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Step, Update
 from unroll.model.head import LEAK, Head
@@ -53,7 +52,7 @@ class CpuEngine(Engine):
         if self.kernel == COMPILED:
             return compiled_head.nll(h_MNH, *head, targets_MN, LEAK, dropout, precision == "bfloat16")
         if not dropout.any:
-            return torch_head.nll(h_MNH, *head, targets_MN)
+            return threaded_head.nll(h_MNH, *head, targets_MN)
         return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:

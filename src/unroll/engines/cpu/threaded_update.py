@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from unroll.engines.cpu import workers
-from unroll.engines.judging import JudgedUpdate, change
+from unroll.engines.judged_update import JudgedUpdate, change
 from unroll.model.engine import FleetTensors
 
 PIECE = 1 << 16  # elements that the optimiser changes at once, so that what it computes in between stays in the cache

@@ -14,7 +14,7 @@ import torch
 
 from unroll.corpus.batches import Batches
 from unroll.engines.cuda.batches import gather_at, sent
-from unroll.engines.kept import unchanged
+from unroll.engines.restored_tensors import unchanged
 from unroll.model.engine import Replay, Step
 
 STRETCH = 128  # batches whose places are sent to the device at a time

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unroll.engines.cuda import compiler, optimisers, side_stream
 from unroll.engines.cuda.products import multiplying
-from unroll.engines.judging import gradients_of, loss_gradient
+from unroll.engines.judged_update import gradients_of, loss_gradient
 from unroll.model.engine import FleetTensors, Update
 from unroll.model.optimisers import Optimiser
 

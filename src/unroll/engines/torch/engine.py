@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unroll.engines import kernels
-from unroll.engines.torch.one_by_one import Rows
+from unroll.engines.torch.stepper import Rows
 from unroll.engines.torch.update import PlainUpdate
 from unroll.model import head as heads
 from unroll.model.dropout import Dropout

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from unroll.engines.judging import JudgedUpdate, change
+from unroll.engines.judged_update import JudgedUpdate, change
 
 
 class PlainUpdate(JudgedUpdate):

@@ -1,7 +1,7 @@
 """What happens in one time step, as machine code: the files of `cells` once more, for vectors of units.
 
 One file a cell; a file supplies `Step`, a final `CellStep` with the cell's choices as its fields. Products and time
-loops are not its concern: see engines/cpu/time_code.py. Between them stands a *record*: a few groups of H numbers for
+loops are not its concern: see engines/cpu/layer_code.py. Between them stands a *record*: a few groups of H numbers for
 each step and row. Products bring x·W_x + b into the first groups and h·W_h into the last ones; where both arrive, their
 sum.
 A step reads that, and may leave in its place what the way back will want to know. The way back leaves the gradients of

@@ -1,4 +1,4 @@
-"""Recurrent layers on the CPU, their time loops compiled on the spot: see `builder.py` and `time_code.py`.
+"""Recurrent layers on the CPU, their time loops compiled on the spot: see `builder.py` and `layer_code.py`.
 
 A thread takes its rows of a layer through all time steps in one call: no step waits for another thread or for Python,
 and everything pointwise is one pass over numbers that the product has just left in the cache; so are the gradients of
@@ -84,7 +84,7 @@ class _Layer(torch.autograd.Function):
         w_c: Tensor | None,
         *first: Tensor,
     ) -> tuple[Tensor, ...]:
-        from unroll.engines.cpu.time_code import arranged, forward_for
+        from unroll.engines.cpu.layer_code import arranged, forward_for
 
         cell, narrow = settings.cell, settings.narrow
         M, T, B = x.shape[:3]
@@ -127,7 +127,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, *_at: None) -> tuple[Tensor | None, ...]:
-        from unroll.engines.cpu.time_code import arranged_back, backward_for
+        from unroll.engines.cpu.layer_code import arranged_back, backward_for
 
         x, W_x, W_h = ctx.saved_tensors
         (cell, clip, narrow, *_), own_H, has_extra = ctx.settings
@@ -196,7 +196,7 @@ def _after(s_all: Tensor, steps: list[int], kept: bool) -> Tensor:
 
 def _sums(x_MVG: Tensor) -> Tensor:
     """Over all rows."""
-    from unroll.engines.cpu.time_code import sums_for
+    from unroll.engines.cpu.layer_code import sums_for
 
     M, V, G = x_MVG.shape
     out = x_MVG.new_empty(M, G)
@@ -206,7 +206,7 @@ def _sums(x_MVG: Tensor) -> Tensor:
 
 def _scattered(ids: Tensor, V: int, d_records_MNG: Tensor, filled: slice) -> Tensor:
     """The gradient of a W_x that is looked up, in columns of a record."""
-    from unroll.engines.cpu.time_code import scatter_for
+    from unroll.engines.cpu.layer_code import scatter_for
 
     M, N, G = d_records_MNG.shape
     d_W_x, scatter = d_records_MNG.new_zeros(M, V, G), scatter_for(8 * d_records_MNG.dtype.itemsize)
@@ -219,7 +219,7 @@ def _scattered(ids: Tensor, V: int, d_records_MNG: Tensor, filled: slice) -> Ten
 
 def _weight_gradient(x_MNK: Tensor, d_records_MNG: Tensor, filled: slice, narrow: bool) -> Tensor:
     """xᵀ·d_records of each run, in columns of a record."""
-    from unroll.engines.cpu.time_code import weights_for
+    from unroll.engines.cpu.layer_code import weights_for
 
     M, N, G = d_records_MNG.shape
     K = x_MNK.shape[2]

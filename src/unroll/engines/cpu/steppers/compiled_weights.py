@@ -19,7 +19,7 @@ from torch import Tensor
 from unroll.engines.cpu import cells, parallel_calls, workers
 from unroll.engines.cpu.cells import CellStep
 from unroll.engines.cpu.packing import grown, packed, padded
-from unroll.engines.cpu.steppers.one_row import OneRow
+from unroll.engines.cpu.steppers.one_row_head import OneRow
 from unroll.model.head import LEAK
 from unroll.model.model import Model
 from unroll.model.network import Layer
@@ -35,7 +35,7 @@ def _packed(W_KN: Tensor) -> Tensor:
 
 
 class _Layer(NamedTuple):
-    """One layer's parameters, arranged: see engines/cpu/time_code.py."""
+    """One layer's parameters, arranged: see engines/cpu/layer_code.py."""
 
     table: Tensor  # of the first layer: what each symbol brings [V, X]; of the others: b [X]
     W_x: Tensor  # of the others [H, X], packed
@@ -45,7 +45,7 @@ class _Layer(NamedTuple):
 
     @classmethod
     def of(cls, layer: Layer, H: int, first: bool, cell: CellStep) -> _Layer:
-        from unroll.engines.cpu.time_code import arranged, forward_for
+        from unroll.engines.cpu.layer_code import arranged, forward_for
 
         W_x, b = (arranged(x.detach()[0], H, cell.INPUTS) for x in (layer.W_x, layer.b))
         W_h, w_c = arranged(layer.W_h.detach()[0], H, cell.RECURRENT), layer.extra.get("w_c")

@@ -16,7 +16,7 @@ import numpy as np
 from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.builder import vector_bytes
 from unroll.engines.cpu.steppers.compiled_weights import FEW, Head, Scratch, Weights
-from unroll.engines.cpu.steppers.taking import taken
+from unroll.engines.cpu.steppers.take_rows import taken
 from unroll.model.steppers import Array, Ids
 
 # Windows that stay together. A product multiplies rows by fours and more, and single ones take as long as several. With

@@ -72,7 +72,7 @@ def _pointwise(cell: cells.RecurrentCell, layer: Layer) -> Callable[..., None] |
     H, size = layer.W_h.shape[1], layer.W_h.element_size()
     if type(cell) is not lstm.Cell or not builder.available() or H * size % builder.vector_bytes():
         return None
-    from unroll.engines.cpu.steppers.one_pass import pointwise_for
+    from unroll.engines.cpu.steppers.lstm_pointwise import pointwise_for
 
     return pointwise_for(8 * size, cell.peepholes)
 

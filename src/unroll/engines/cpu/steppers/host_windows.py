@@ -18,7 +18,7 @@ from unroll.engines.cpu.steppers import tiles
 from unroll.engines.cpu.steppers.host_cells import zeros
 from unroll.engines.cpu.steppers.host_progressive import Progressive
 from unroll.engines.cpu.steppers.host_weights import Head, Weights
-from unroll.engines.cpu.steppers.taking import taken
+from unroll.engines.cpu.steppers.take_rows import taken
 from unroll.engines.last_tokens import LastTokens
 from unroll.model.steppers import Array, Ids
 

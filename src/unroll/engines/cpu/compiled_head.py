@@ -1,6 +1,6 @@
 """From the top layer's h to the negative log-likelihood of each target, and back, compiled for this CPU.
 
-As `torch_head.py`, but a thread takes all its rows through all layers in one call (see `head_code.py`), and
+As `threaded_head.py`, but a thread takes all its rows through all layers in one call (see `head_code.py`), and
 dropout is inside.
 
 Shapes: M runs, N rows (all scored positions of all rows of a batch), P parts, H hidden, D dense, V vocabulary.

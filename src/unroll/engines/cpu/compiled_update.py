@@ -17,7 +17,7 @@ from unroll.engines.cpu import optimisers, parallel_calls, workers
 from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import start
-from unroll.engines.judging import JudgedUpdate
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.model.engine import FleetTensors
 from unroll.model.optimisers import Optimiser
 
