@@ -13,7 +13,7 @@ from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.cpu.replay import Tape
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.threaded_update import ThreadedUpdate
-from unroll.engines.restored_tensors import unchanged
+from unroll.engines.restored_tensors import restored
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Step, Update
 from unroll.model.head import LEAK, Head
@@ -127,7 +127,7 @@ class CpuReplay(Replay):
     def _recorded(self, step: Step, count: int) -> _Recording:
         if self._recording is None or self._recording.threads != workers.count():
             self._recording = None  # the next recording uses its memory
-            with workers.single(), unchanged(step.changing()):
+            with workers.single(), restored(step.changing()):
                 self._recording = _Recording(step, count)
         return self._recording
 

@@ -14,7 +14,7 @@ import torch
 
 from unroll.corpus.batches import Batches
 from unroll.engines.cuda.batches import gather_at, sent
-from unroll.engines.restored_tensors import unchanged
+from unroll.engines.restored_tensors import restored
 from unroll.model.engine import Replay, Step
 
 STRETCH = 128  # batches whose places are sent to the device at a time
@@ -82,7 +82,7 @@ class _Recording:
             step.advance(gather_at(batches, self.number, self.starts_nMB, self.resets_nMB, self.place))
             counters.add_(1)
 
-        with unchanged(step.changing()):
+        with restored(step.changing()):
             self.graph = recorded(advance)  # the graph alone: who holds the step holds its owner, which holds this
         self._move(first)
 

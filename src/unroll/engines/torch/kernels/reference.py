@@ -13,7 +13,7 @@ from unroll.model.network import Network, States, embed, state_at
 
 
 class _Clip(torch.autograd.Function):
-    """Nothing on the way forward; on the way back the gradient is clipped, element by element."""
+    """Does nothing in the forward pass; clips the gradient, element by element, in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, limit: float) -> Tensor:
@@ -26,7 +26,7 @@ class _Clip(torch.autograd.Function):
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """Every cell, every device, in all precisions but bfloat16."""
+    """Accept every cell on every device, in all precisions but bfloat16."""
     return products_by_torch(network)
 
 

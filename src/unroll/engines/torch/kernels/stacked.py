@@ -1,7 +1,7 @@
-"""Each cell's own backward, over the run axis, on any device that torch knows.
+"""Uses each cell's own backward, over the run axis, on any device that torch knows.
 
-A layer runs over all time steps before the next begins, so that its input product is one large product. On the way
-back, the loop only carries the state's gradient; the gradient of W_h is one large product after it. (Letting autograd
+A layer runs over all time steps before the next begins, so that its input product is one large product. The loop of the
+backward pass only carries the state's gradient; the gradient of W_h is one large product after it. (Letting autograd
 add up that gradient step by step costs eight times as much.)
 """
 
@@ -21,7 +21,7 @@ RANK = 1
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """Every cell, every device, in all precisions but bfloat16."""
+    """Accept every cell on every device, in all precisions but bfloat16."""
     return products_by_torch(network)
 
 
@@ -56,7 +56,7 @@ class _Layer(torch.autograd.Function):
         cell: RecurrentCell,
         clip: float,
         names: tuple[str, ...],
-        keep: bool,  # what the way back needs
+        keep: bool,  # keep what the backward pass needs
         pre_x_MTBG: Tensor,
         W_h: Tensor,
         *rest: Tensor,
