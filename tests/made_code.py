@@ -19,7 +19,7 @@ for _bits in (32, 64):
     layer_code.sums_for(_bits)
     layer_code.weights_for(_bits, False)
     dropout_masks._factors_for(_bits)
-    compiled_update._look_for(_bits)
+    compiled_update._check_for(_bits)
     partial_sums._add_for(_bits)
     for _drops in (True, False):
         head_code.forward_for(_bits, LEAK, _drops, False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import amx_in_vectors
 import pytest
 import torch
-import unit_in_vectors
 from helpers import random_tensor
 
 from unroll.engines.cpu import amx, bf16, builder, compiler, packing, products
@@ -36,7 +36,7 @@ def processor(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
         monkeypatch.setattr(bf16, "multiplies", lambda: own)
         monkeypatch.setattr(packing, "_pack_for", packing._pack_for.__wrapped__)
     if kind == "a matrix unit":
-        unit_in_vectors.play(monkeypatch)
+        amx_in_vectors.imitate(monkeypatch)
     return width or builder.vector_bytes()
 
 
@@ -106,7 +106,10 @@ def test_a_product_is_that_of_rounded_factors_and_a_rows_bits_are_its_own(proces
     K, N = 3 * panel, 3 * panel
     x, base, W = (random_tensor(*shape, seed=n).float() for n, shape in enumerate(((70, K), (70, N), (K, N))))
     expected = base.double() + rounded(x) @ rounded(W)
-    for packed in (packing.packed(W.unsqueeze(0), narrow=True), packing.packed(W.t().unsqueeze(0), True, narrow=True)):
+    for packed in (
+        packing.packed(W.unsqueeze(0), in_bf16=True),
+        packing.packed(W.t().unsqueeze(0), True, in_bf16=True),
+    ):
         results = []
         for rows in (1, 2, 3, 4, 7, 8, 12, 29, 32, 33, 70):
             out, room = base[:rows].clone(), torch.empty(products.room_for(rows, K, True))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+import amx_in_vectors
 import pytest
 import torch
-import unit_in_vectors
 from helpers import CPU, every_cell, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
@@ -65,7 +65,7 @@ def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors
 
 
 def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    unit_in_vectors.play(monkeypatch)
+    amx_in_vectors.imitate(monkeypatch)
     made_anew(monkeypatch)
     lstms, others = (("paper", 5), ("lasagne", 32), ("off", 70)), itertools.product(("gru", "rnn"), (5, 70))
     for cell, peepholes, B in (*(("lstm", *own) for own in lstms), *((cell, "off", B) for cell, B in others)):
@@ -89,7 +89,7 @@ def head_outcome() -> list[torch.Tensor]:
     """The head of 70 rows in bfloat16, and its gradients."""
     shapes = ((70, 40), (40, 100), (100,), (100, 33), (33,))
     values = [random_tensor(1, *shape, seed=n).float().requires_grad_() for n, shape in enumerate(shapes)]
-    nll = compiled_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, narrow=True)
+    nll = compiled_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, in_bf16=True)
     return [nll.detach(), *torch.autograd.grad(nll.sum(), values)]
 
 
@@ -114,7 +114,7 @@ def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
 
         with torch_threads(threads):
             truth = compiled_head.nll(*exact, targets, LEAK, dropout(torch.float64))
-            found = compiled_head.nll(*own, targets, LEAK, dropout(torch.float32), narrow=True)
+            found = compiled_head.nll(*own, targets, LEAK, dropout(torch.float32), in_bf16=True)
             expected = [truth.detach(), *torch.autograd.grad(truth, exact, d)]
             got = [found.detach(), *torch.autograd.grad(found, own, d.float())]
         for mine, true in zip(got, expected, strict=True):

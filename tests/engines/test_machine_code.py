@@ -107,7 +107,7 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
 def test_packed_panels_lie_one_after_the_other_and_a_transpose_is_packed_as_itself(
     threads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "ALONE", 0)
+    monkeypatch.setattr(packing, "ONE_THREAD", 0)
     width = packing.panel(dtype)
     W = random_tensor(2, 3 * width, 5 * width, seed=1).to(dtype)
     with torch_threads(threads):

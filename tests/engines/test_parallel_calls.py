@@ -76,10 +76,10 @@ def test_calls_of_one_thread_are_made_in_their_order() -> None:
 
 
 def workers() -> int:
-    return sum(thread.name == "unroll crew" for thread in threading.enumerate())
+    return sum(thread.name == "unroll pool" for thread in threading.enumerate())
 
 
-@pytest.mark.skipif(not threadpool.available(), reason="this system has no crews")
+@pytest.mark.skipif(not threadpool.available(), reason="this system has no pools")
 def test_every_thread_has_a_crew_of_its_own_which_goes_when_the_thread_does() -> None:
     before, wrong = workers(), []
 
@@ -180,7 +180,7 @@ def check_fork_in_training() -> None:
     assert os.read(reading, len(found)) == found
 
 
-@pytest.mark.skipif(not threadpool.available(), reason="this system has no crews")
+@pytest.mark.skipif(not threadpool.available(), reason="this system has no pools")
 @pytest.mark.parametrize(
     "check",
     [

@@ -12,8 +12,8 @@ from unroll import Experiment
 from unroll.engines.choice import engine_of
 from unroll.engines.cpu import buffer_pool
 from unroll.engines.cpu.compiled_update import CompiledUpdate
-from unroll.engines.cpu.partial_sums import Shares
-from unroll.engines.cpu.replay import Tape
+from unroll.engines.cpu.partial_sums import PartialSums
+from unroll.engines.cpu.replay import RecordedCalls
 from unroll.training.learner import Learner
 
 # Everything that a step's course depends on: where states are from, which positions count, gaps, several k1, dropout.
@@ -95,31 +95,31 @@ def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypat
     assert max(held) < 1.5 * held[0]
 
 
-def test_a_tape_computes_from_what_stands_there_now() -> None:
+def test_a_replay_computes_from_the_values_of_now() -> None:
     x, total = random_tensor(8, 4, seed=0), torch.zeros(4, dtype=torch.float64)
-    tape = Tape()
-    with tape:
+    recorded = RecordedCalls()
+    with recorded:
         y = torch.where(x > 0, x, x.new_zeros(8, 4)).t().contiguous()
-        shares = Shares(2, [(4, 8)], x.dtype)
-        for (own,) in shares.of:
-            own.copy_(y)
-        (both,) = shares.totals()
+        sums = PartialSums(2, [(4, 8)], x.dtype)
+        for (thread_sum,) in sums.by_thread:
+            thread_sum.copy_(y)
+        (both,) = sums.totals()
         total += both.sum(1)
     x.copy_(random_tensor(8, 4, seed=1))
-    tape.replay()
+    recorded.replay()
     assert torch.equal(y, x.clamp(min=0).t())
     assert torch.equal(both, 2 * y)
     total.zero_()
-    tape.replay()
+    recorded.replay()
     assert torch.equal(total, (2 * y).sum(1))
 
 
 def test_a_value_that_python_looked_at_cannot_be_recorded() -> None:
     x = torch.ones(1)
-    with pytest.raises(NotImplementedError, match="_local_scalar_dense"), Tape():
+    with pytest.raises(NotImplementedError, match="_local_scalar_dense"), RecordedCalls():
         x.item()
-    tape = Tape()
-    with tape:  # after a failure the next one records
+    recorded = RecordedCalls()
+    with recorded:  # after a failure the next recording works
         x += 1
-    tape.replay()
+    recorded.replay()
     assert x.item() == 3

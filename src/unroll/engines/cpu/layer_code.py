@@ -1,6 +1,6 @@
-"""A layer's time loops, as machine code: see `builder.py`, and `cell_code` for what happens in a step.
+"""A layer's time loops as machine code: see `builder.py`, and `cells/` for one step and its record.
 
-Shapes: M runs, T time, B rows, H hidden (padded), G columns of a record, X of its groups that inputs fill.
+Shapes: M runs, T time, B rows, H hidden (padded), G columns of a record, X columns of a record that inputs fill.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from unroll.engines.cpu.products import (
 def forward(
     code: Code,
     records: Value,  # [M, T, B, G]
-    h: Value,  # [M, T + 1, B, H]: the first state is there
-    c: Value,  # the same, of a cell with a second state
-    kept: Value,  # [M, T, B, H], of a cell that keeps something
+    h: Value,  # [M, T + 1, B, H]: begins with the first state
+    c: Value,  # the same, for a cell with a second state
+    kept: Value,  # [M, T, B, H], for a cell with KEPT
     W: Value,  # W_h, packed
     w: Value,  # [M, EXTRA, H]
-    brought: Value,  # [M, V, X]: what each symbol brings; of upper layers [M, X]: b
-    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
-    W_x: Value,  # of upper layers [M, K, X], packed
+    inputs: Value,  # [M, V, X]: x·W_x + b of each symbol; in upper layers [M, X]: b
+    x: Value,  # [M, T, B]: the symbols; in upper layers [M, T, B, K]
+    W_x: Value,  # in upper layers [M, K, X], packed
     room: Value,  # [rows, H or K]: see `left_side`
-    first: Value,  # the rows to do, of one run
-    rows: Value,
+    first: Value,  # the first row to do, of one run
+    rows: Value,  # how many rows to do
     T: Value,
     B: Value,
     H: Value,
     K: Value,
     *,
     cell: CellStep,
-    looks: bool,
+    looks_up: bool,
 ) -> None:
-    """Some rows of a layer over all time steps; the first layer `looks` its inputs' share up."""
+    """Take rows of a layer through all time steps; the first layer looks its `inputs` up."""
     G, X, both, wide = H * cell.groups, H * len(cell.INPUTS), cell.both, code.wide()
-    rest = cell.groups - both.stop  # groups that only h fills
+    rest = cell.groups - both.stop  # groups that h alone fills
     states = (h, c)[: cell.STATES]
     with code.loop(T) as n:
         before = n * B + first
         record = code.at(records, before * G)
         sums = code.at(record, H * both.start)
-        if looks:
-            begin = Begin(code.at(brought, H * both.start), X, code.at_index(x, before))
+        if looks_up:
+            begin = Begin(code.at(inputs, H * both.start), X, code.at_index(x, before))
         else:
-            inputs = left_side(code, code.at(x, before * K), rows, K, room)
-            product(code, record, inputs, W_x, rows, K, X, Begin(brought, code.number(0)), G)
+            x_left = left_side(code, code.at(x, before * K), rows, K, room)
+            product(code, record, x_left, W_x, rows, K, X, Begin(inputs, code.number(0)), G)
             begin = Begin(sums, G)
         left = left_side(code, code.at(h, before * H), rows, H, room)
         product(code, sums, left, W, rows, H, H * len(both), begin, G)
@@ -70,20 +70,20 @@ def forward(
             W_rest, goal = columns_of(code, W, H * len(both), H), code.at(record, H * both.stop)
             product(code, goal, left, W_rest, rows, H, H * rest, None, G)
         with code.loop(rows) as r:
-            row, own = before + r, code.at(record, r * G)
-            symbol = code.at(brought, code.load_index(x, row) * X) if looks else own
+            row, row_record = before + r, code.at(record, r * G)
+            symbol = code.at(inputs, code.load_index(x, row) * X) if looks_up else row_record
             with code.loop(H // wide.lanes) as v:
                 j = v * wide.lanes
-                places = [code.at(own, H * group + j) for group in range(cell.groups)]
-                # What only the symbol brings was not copied.
-                alone = [code.at(symbol, H * group + j) for group in range(both.start)]
+                groups = [code.at(row_record, H * group + j) for group in range(cell.groups)]
+                # Groups that the symbol alone fills were not copied.
+                of_symbol = [code.at(symbol, H * group + j) for group in range(both.start)]
                 after = cell.forward(
                     wide,
-                    [wide.load(place) for place in (*alone, *places[both.start :])],
+                    [wide.load(group) for group in (*of_symbol, *groups[both.start :])],
                     [wide.load(code.at(s, row * H + j)) for s in states],
                     [wide.load(code.at(w, H * k + j)) for k in range(cell.EXTRA)],
                 )
-                goals = [*places, *(code.at(s, (row + B) * H + j) for s in states)]
+                goals = [*groups, *(code.at(s, (row + B) * H + j) for s in states)]
                 goals += [code.at(kept, row * H + j)] * cell.KEPT
                 for value, goal in zip((*after.record, *after.state, *after.kept), goals, strict=True):
                     if value is not None:
@@ -92,49 +92,49 @@ def forward(
 
 def backward(
     code: Code,
-    records: Value,  # [M, T, B, G]: gradients take their place
+    records: Value,  # [M, T, B, G]: gradients overwrite them
     h: Value,  # [M, T + 1, B, H]
-    c: Value,  # the same, of a cell with a second state
-    kept: Value,  # [M, T, B, H], of a cell that keeps something
-    d_out: Value,  # [M, S, B, H]: what arrives from above at the h of the last S steps
-    d_h: Value,  # [M, B, H]: the gradient of the first h, after
-    d_c: Value,  # the same
+    c: Value,  # the same, for a cell with a second state
+    kept: Value,  # [M, T, B, H], for a cell with KEPT
+    d_out: Value,  # [M, S, B, H]: the gradient from above of h of the last S steps
+    d_h: Value,  # [M, B, H]: at the end the gradient of the first h
+    d_c: Value,  # the same, of the first c
     W: Value,  # W_h transposed, packed
     w: Value,  # [M, EXTRA, H]
-    d_w: Value,  # [EXTRA, H], rows spaced, as those of the other gradients of weights
-    d_W: Value,  # [H, G]; of W_h's own columns
-    x: Value,  # [M, T, B]: the symbols; of upper layers [M, T, B, K]
-    W_x: Value,  # of upper layers [M, X, K]: transposed, packed
+    d_w: Value,  # [EXTRA, H], rows spaced, as in the other gradients of weights
+    d_W: Value,  # [H, G]: the gradient of W_h, in the columns that h fills
+    x: Value,  # [M, T, B]: the symbols; in upper layers [M, T, B, K]
+    W_x: Value,  # in upper layers [M, X, K]: transposed, packed
     d_x: Value,  # as x
-    d_W_x: Value,  # [K, G]; of its first X columns
-    d_b: Value,  # of upper layers [G]; the same
+    d_W_x: Value,  # [K, G]: in its first X columns
+    d_b: Value,  # in upper layers [G]: in its first X columns
     room: Value,  # [rows, G]
-    clip: Value,  # where the bound of a gradient stands
-    first: Value,
-    rows: Value,
+    clip: Value,  # the address of a gradient's bound
+    first: Value,  # the first row to do
+    rows: Value,  # how many rows to do
     T: Value,
     S: Value,
     B: Value,
     H: Value,
-    K: Value,  # of the layer that looks: how many symbols there are
+    K: Value,  # in the first layer: the number of symbols
     together: Value,  # steps of a block
     *,
     cell: CellStep,
-    looks: bool,
-    weighs: bool,
+    looks_up: bool,
+    sums_weights: bool,
 ) -> None:
-    """Some rows of a layer back through all time steps; where it `weighs`, with their share of the weights' gradients.
+    """Take rows of a layer back through all time steps; if `sums_weights`, add up the weights' gradients over them.
 
     Those are added up block by block, while the block's rows are in the cache.
     """
     G, X, recurrent, wide = H * cell.groups, H * len(cell.INPUTS), H * len(cell.RECURRENT), code.wide()
-    behind = H * cell.both.start  # the columns that h fills begin here
+    h_columns = H * cell.both.start  # the first column that h fills
     states, d_states = (h, c)[: cell.STATES], (d_h, d_c)[: cell.STATES]
     bound = wide.load_spread(clip)
     arriving = [(code.at(d, first * H), rows * H) for d in d_states]
     H_apart, G_apart = (spaced(n, code.lanes) for n in (H, G))
-    added = [(d_w, H_apart * cell.EXTRA)] + [(d_W, H * G_apart), (d_W_x, K * G_apart)] * weighs
-    for sums, elements in arriving + added + [(d_b, G)] * (not looks):
+    added = [(d_w, H_apart * cell.EXTRA)] + [(d_W, H * G_apart), (d_W_x, K * G_apart)] * sums_weights
+    for sums, elements in arriving + added + [(d_b, G)] * (not looks_up):
         clear(code, sums, elements)
     with code.loop((T + together - 1) // together, backwards=True) as block:
         begin = block * together
@@ -146,17 +146,17 @@ def backward(
                 _add(code, d_h_rows, code.at(d_out, (before - (T - S) * B) * H), rows * H)
             with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
                 j, row = v * wide.lanes, before + r
-                places = [code.at(record, r * G + H * group + j) for group in range(cell.groups)]
-                d_places = [code.at(d, (first + r) * H + j) for d in d_states]
+                groups = [code.at(record, r * G + H * group + j) for group in range(cell.groups)]
+                d_goals = [code.at(d, (first + r) * H + j) for d in d_states]
                 earlier, later = ([wide.load(code.at(s, at * H + j)) for s in states] for at in (row, row + B))
                 back = cell.backward(
                     wide,
                     Before(
-                        [wide.load(place) for place in places],
+                        [wide.load(group) for group in groups],
                         [wide.load(code.at(kept, row * H + j)) for _ in range(cell.KEPT)],
                         earlier,
                         later,
-                        [wide.load(place) for place in d_places],
+                        [wide.load(goal) for goal in d_goals],
                         [wide.load(code.at(w, H * k + j)) for k in range(cell.EXTRA)],
                         bound,
                     ),
@@ -164,27 +164,27 @@ def backward(
                 for k, (a, b) in enumerate(back.d_w):
                     goal = code.at(d_w, H_apart * k + j)
                     wide.store(wide.fma(a, b, wide.load(goal)), goal)
-                for value, goal in zip((*back.d_state, *back.record), (*d_places, *places), strict=True):
+                for value, goal in zip((*back.d_state, *back.record), (*d_goals, *groups), strict=True):
                     if value is not None:
                         wide.store(value, goal)
-            passing = Begin(d_h_rows, H) if back.d_state[0] is not None else None
-            d_left = left_side(code, code.at(record, behind), rows, recurrent, room, G)
-            product(code, d_h_rows, d_left, W, rows, recurrent, H, passing)
-            if not looks:
+            through_state = Begin(d_h_rows, H) if back.d_state[0] is not None else None
+            d_left = left_side(code, code.at(record, h_columns), rows, recurrent, room, G)
+            product(code, d_h_rows, d_left, W, rows, recurrent, H, through_state)
+            if not looks_up:
                 if cell.INPUTS != cell.RECURRENT:
                     d_left = left_side(code, record, rows, X, room, G)
                 product(code, code.at(d_x, before * K), d_left, W_x, rows, X, K)
         row, terms = begin * B + first, Terms(rows, steps, B)
         d_record = code.at(records, row * G)
-        if weighs:
-            _add_weights(code, d_W, code.at(h, row * H), d_record, terms, H, G, behind, recurrent)
-        if weighs and looks:
+        if sums_weights:
+            _add_weights(code, d_W, code.at(h, row * H), d_record, terms, H, G, h_columns, recurrent)
+        if sums_weights and looks_up:
             with code.loop(steps) as s, code.loop(rows) as r:
                 symbol = code.load_index(x, row + s * B + r)
                 _add(code, code.at(d_W_x, symbol * G_apart), code.at(d_record, (s * B + r) * G), X)
-        elif weighs:
+        elif sums_weights:
             _add_weights(code, d_W_x, code.at(x, row * K), d_record, terms, K, G, code.number(0), X)
-        if not looks:
+        if not looks_up:
             _add_rows(code, d_b, d_record, terms, G, X)
 
 
@@ -194,18 +194,18 @@ def scatter(
     ids: Value,  # [N]
     d_table: Value,  # [V, G]: is added to
     N: Value,
-    first: Value,  # the columns to do
-    columns: Value,
+    first: Value,  # the first column to do
+    columns: Value,  # how many columns to do
     G: Value,
 ) -> None:
-    """Each row of gradients to the symbol that was read there: the look-up's way back."""
+    """Add each row of gradients to the row of the symbol that was read there: the look-up's backward pass."""
     with code.loop(N) as n:
         goal = code.at(d_table, code.load_index(ids, n) * G + first)
         _add(code, goal, code.at(d_sums, n * G + first), columns)
 
 
 def sums(code: Code, x: Value, out: Value, N: Value, G: Value) -> None:
-    """The rows of x [N, G], added up."""
+    """Add up the rows of x [N, G]."""
     clear(code, out, G)
     _add_rows(code, out, x, Terms(N, code.number(1), N), G, G)
 
@@ -218,42 +218,42 @@ def weights(
     N: Value,
     K: Value,
     G: Value,
-    first: Value,  # the columns to do
-    columns: Value,
+    first: Value,  # the first column to do
+    columns: Value,  # how many columns to do
 ) -> None:
-    """xᵀ·d_sums, a block of rows at a time: one that fits into the cache."""
+    """Add xᵀ·d_sums to d_W, a block of rows at a time that fits into the cache."""
     _add_weights(code, d_W, x, d_sums, Terms(N, code.number(1), N), K, G, first, columns)
 
 
 def _add_weights(
     code: Code, d_W: Value, x: Value, d_sums: Value, terms: Terms, K: Value, G: Value, first: Value, columns: Value
 ) -> None:
-    """In blocks of rows; where there are several steps, their rows are one block together."""
-    most = rows_of_block(code.narrow)
+    """Add in blocks of rows; the rows of several steps make one block."""
+    most = rows_of_block(code.in_bf16)
     with code.loop((terms.rows + (most - 1)) // most) as n:
         row = n * most
-        own = terms._replace(rows=(terms.rows - row).at_most_number(most))
-        add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), own, K, G, first, columns)
+        block = terms._replace(rows=(terms.rows - row).at_most_number(most))
+        add_transposed_product(code, d_W, code.at(x, row * K), code.at(d_sums, row * G), block, K, G, first, columns)
 
 
 def _add(code: Code, out: Value, x: Value, elements: Value) -> None:
-    """out += x."""
+    """Compute out += x."""
     with code.loop(elements // code.lanes) as v:
-        place = code.at(out, v * code.lanes)
-        code.store(code.load(place) + code.load(code.at(x, v * code.lanes)), place)
+        address = code.at(out, v * code.lanes)
+        code.store(code.load(address) + code.load(code.at(x, v * code.lanes)), address)
 
 
 def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value, columns: Value) -> None:
-    """out += each of the rows [N]; so many of its columns, the first ones."""
+    """Add each row of x [N] to out, in the first columns."""
     with code.loop(columns // code.lanes) as v:
-        place, total = code.at(out, v * code.lanes), Variable(code, code.load(code.at(out, v * code.lanes)))
+        address, total = code.at(out, v * code.lanes), Variable(code, code.load(code.at(out, v * code.lanes)))
         with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
             total.set(total.get() + code.load(code.at(x, (s * terms.apart + r) * N + v * code.lanes)))
-        code.store(total.get(), place)
+        code.store(total.get(), address)
 
 
 def arranged(w: Tensor, H: int, groups: Sequence[int]) -> Tensor:
-    """Each gate's columns padded to H, in the order of their groups in a record."""
+    """Pad each gate's columns to H and put them into the order of their groups in a record."""
     gates: Tensor = w.unflatten(-1, (len(groups), -1))
     order = sorted(range(len(groups)), key=groups.__getitem__)
     if order != list(range(len(groups))):
@@ -262,7 +262,7 @@ def arranged(w: Tensor, H: int, groups: Sequence[int]) -> Tensor:
 
 
 def arranged_back(d: Tensor, H: int, groups: Sequence[int], all_groups: int) -> Tensor:
-    """Of columns of a record each gate's first H."""
+    """Take each gate's first H columns out of the columns of a record."""
     gates: Tensor = d.unflatten(-1, (all_groups, -1))
     if list(groups) != list(range(all_groups)):
         gates = torch.stack([gates[..., group, :] for group in groups], -2)
@@ -270,30 +270,30 @@ def arranged_back(d: Tensor, H: int, groups: Sequence[int], all_groups: int) -> 
 
 
 @cache
-def forward_for(bits: int, cell: CellStep, looks: bool, narrow: bool) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaaaannnnnn", narrow, cell=cell, looks=looks)
+def forward_for(bits: int, cell: CellStep, looks_up: bool, in_bf16: bool) -> Callable[..., None]:
+    """The code, compiled when it is first used."""
+    return make(forward, bits, "aaaaaaaaaannnnnn", in_bf16, cell=cell, looks_up=looks_up)
 
 
 @cache
-def backward_for(bits: int, cell: CellStep, looks: bool, weighs: bool, narrow: bool) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(backward, bits, "a" * 18 + "n" * 8, narrow, cell=cell, looks=looks, weighs=weighs)
+def backward_for(bits: int, cell: CellStep, looks_up: bool, sums_weights: bool, in_bf16: bool) -> Callable[..., None]:
+    """The code, compiled when it is first used."""
+    return make(backward, bits, "a" * 18 + "n" * 8, in_bf16, cell=cell, looks_up=looks_up, sums_weights=sums_weights)
 
 
 @cache
 def scatter_for(bits: int) -> Callable[..., None]:
-    """The code, made at its first use."""
+    """The code, compiled when it is first used."""
     return make(scatter, bits, "aaannnn")
 
 
 @cache
 def sums_for(bits: int) -> Callable[..., None]:
-    """The code, made at its first use."""
+    """The code, compiled when it is first used."""
     return make(sums, bits, "aann")
 
 
 @cache
-def weights_for(bits: int, narrow: bool) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(weights, bits, "aaannnnn", narrow)
+def weights_for(bits: int, in_bf16: bool) -> Callable[..., None]:
+    """The code, compiled when it is first used."""
+    return make(weights, bits, "aaannnnn", in_bf16)

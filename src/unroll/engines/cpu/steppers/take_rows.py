@@ -1,4 +1,4 @@
-"""Rows that are held as objects, and how they are dropped, moved and copied."""
+"""Drops, moves and copies rows that are held as objects."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
 
-class Held(Protocol):
-    """What a row holds."""
+class CopyableRow(Protocol):
+    """A row that can be overwritten with another one."""
 
     def copy_from(self, other: Self) -> None: ...
 
 
-Row = TypeVar("Row", bound=Held)
+Row = TypeVar("Row", bound=CopyableRow)
 
 
-def taken(held: Sequence[Row], rows: Sequence[int], new: Callable[[], Row]) -> list[Row]:
-    """Row b goes on from where row rows[b] stood; only what is wanted twice is copied, to rows that go if there are."""
-    wanted = set(rows)
-    free = [row for n, row in enumerate(held) if n not in wanted]
-    found: list[Row] = []
-    for n in rows:
+def take_rows(rows: Sequence[Row], numbers: Sequence[int], new: Callable[[], Row]) -> list[Row]:
+    """The rows with these numbers. A row that is wanted twice is copied, to an unwanted row if there is one."""
+    wanted = set(numbers)
+    free = [row for n, row in enumerate(rows) if n not in wanted]
+    taken: list[Row] = []
+    for n in numbers:
         if n in wanted:
             wanted.remove(n)
-            found.append(held[n])
+            taken.append(rows[n])
             continue
         copy = free.pop() if free else new()
-        copy.copy_from(held[n])
-        found.append(copy)
-    return found
+        copy.copy_from(rows[n])
+        taken.append(copy)
+    return taken
