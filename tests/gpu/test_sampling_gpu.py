@@ -211,7 +211,7 @@ def test_streams_that_wait_or_end_early_leave_the_others_as_they_were(
         return whole[place][: stop + 1]
 
     for rows in (1, 5, 65):
-        monkeypatch.setattr(steppers, "MOST", rows)
+        monkeypatch.setattr(steppers, "MOST_ROWS", rows)
         assert texts(model, streams, procedure, ends) == [cut(place) for place in range(70)]
 
 
