@@ -1,6 +1,6 @@
-"""A batched product a step with the cell's pointwise part fused into one launch: any NVIDIA GPU, any number of units.
+"""A batched product and one launch for each step, on any NVIDIA GPU: the launch does all of the cell's pointwise work.
 
-On the way back, too, the loop only carries the state's gradient; the weights' gradients are large products after it.
+The loop of the backward pass carries only the state's gradient; the weights' gradients are large products after it.
 The products are float32, TF32 or bfloat16, as the precision says; states and sums are float32.
 
 Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
@@ -25,7 +25,7 @@ THREADS = 256
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """LSTM and GRU on NVIDIA GPUs."""
+    """Accept LSTM and GRU on NVIDIA GPUs."""
     if device.type != "cuda":
         return "it needs an NVIDIA GPU"
     if cells.number(network.cell) is None:
@@ -36,7 +36,7 @@ def supports(network: Network, device: torch.device) -> str | None:
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-    """All layers over all time steps."""
+    """Take all layers over all time steps."""
     at: list[State] = []
     below = ids_MTB.to(torch.int32).contiguous()
     for layer, state in zip(network.layers, first, strict=True):
@@ -49,7 +49,7 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
 
 
 class _Layer(torch.autograd.Function):
-    """One layer over time: what is below it and its parameters in; h, and c where there is one, over time out."""
+    """One layer over time: its input and parameters in; h, and c if the cell has one, over time out."""
 
     @staticmethod
     def forward(
