@@ -14,8 +14,9 @@ from helpers import every_cell, random_model, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll.engines.cuda.steppers import device_steps, one_stream
+from unroll.engines.cuda.steppers import device_steps, machine, one_stream
 from unroll.engines.cuda.steppers.weights import (
+    FROM_X,
     LOW,
     MOST_OF_A_HALF,
     Place,
@@ -188,7 +189,7 @@ def test_what_is_kept_in_a_block_fits_and_does_not_overlap(room: int, blocks: in
 
 
 def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
-    row = np.zeros(1, device_steps.ROW)
+    row = np.zeros(1, machine.ROW)
     prompt = np.array([1, 2, 3])
     device_steps.fill(row[0], Seat(7, prompt, Decoding(), 2**63 - 1))
     assert row[0].tolist() == (7, 9, 0, 2**63 - 1, 1.0, 2.0, -np.inf, 0)
@@ -197,13 +198,13 @@ def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
 
 
 def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
-    code = "".join(piece.read_text() for piece in device_steps.ON_HOPPER)
-    assert device_steps.ROW.itemsize == 64
-    assert ctypes.sizeof(device_steps._Arguments) == 15 * 8 + 8 + 13 * 4 + 4 + 4 + 4, "and 4 to a multiple of 8"
-    assert f"#define WARPS {device_steps.WARPS}\n" in code
-    assert f"#define ALONE_WARPS {device_steps.ALONE_WARPS} " in code
-    assert f"#define MOST_LAYERS {device_steps.MOST_LAYERS}\n" in code
-    assert f"#define RNN {device_steps.RNN}\n" in code
+    code = "".join(piece.read_text() for piece in machine.ON_HOPPER)
+    assert machine.ROW.itemsize == 64
+    assert ctypes.sizeof(machine._Arguments) == 15 * 8 + 8 + 13 * 4 + 4 + 4 + 4, "and 4 to a multiple of 8"
+    assert f"#define WARPS {machine.WARPS}\n" in code
+    assert f"#define ALONE_WARPS {machine.ALONE_WARPS} " in code
+    assert f"#define MOST_LAYERS {machine.MOST_LAYERS}\n" in code
+    assert f"#define RNN {machine.RNN}\n" in code
     assert f"#define SCRATCH {one_stream.SCRATCH // 16} " in code
     assert f"#define GROUPS {one_stream.GROUPS} " in code
     assert f"#define MOST_TILES {one_stream.MOST_TILES} " in code
@@ -212,14 +213,14 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
     assert f"else product<{one_stream.MOST_AT_ONCE}>(" in code
     bringers = re.search(r"#define BRINGERS (\d+)\n#define WINDOWS_WARPS \(2 \* GROUPS \+ BRINGERS \+ 1\)", code)
     assert bringers
-    assert 2 * one_stream.GROUPS + int(bringers[1]) + 1 == device_steps.WINDOWS_WARPS >= device_steps.ALONE_WARPS
+    assert 2 * one_stream.GROUPS + int(bringers[1]) + 1 == machine.WINDOWS_WARPS >= machine.ALONE_WARPS
     assert f"#define LOW {LOW}f " in code
-    assert f"#define COPIES {device_steps.COPIES} " in code
-    assert f"#define HELD {device_steps.MOST_HELD // 32} " in code
+    assert f"#define COPIES {machine.COPIES} " in code
+    assert f"#define HELD {machine.MOST_HELD // 32} " in code
     assert f"#define TILE {one_stream.TILE}\n" in code
-    assert one_stream.WARPS == one_stream.FOR_THE_HEAD == device_steps.ALONE_WARPS
-    assert one_stream.FOR_ONE == device_steps.ALONE_WARPS - 1, "the last may be a chooser"
-    assert device_steps.MOST_ALONE * 4 == one_stream.SCRATCH, "a row of `one` fits into a warp's own"
+    assert one_stream.WARPS == one_stream.FOR_THE_HEAD == machine.ALONE_WARPS
+    assert one_stream.FOR_ONE == machine.ALONE_WARPS - 1, "the last may be a chooser"
+    assert machine.MOST_ALONE * 4 == one_stream.SCRATCH, "a row of `one` fits into a warp's own"
     fields = re.search(r"struct Place \{.*?\n\};", code, re.DOTALL)
     assert fields
     named = re.findall(r"\w+(?=[,;])", re.sub(r"//.*", "", fields[0]))
@@ -228,7 +229,7 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
 
 @every_cell
 def test_every_cell_has_an_arrangement(cell: str, peepholes: str) -> None:
-    assert type(cells.load(cell, peepholes)) in device_steps.FROM_X
+    assert type(cells.load(cell, peepholes)) in FROM_X
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 3))

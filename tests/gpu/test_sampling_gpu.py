@@ -13,6 +13,7 @@ from helpers import every_cell, random_model, tiny, unlike_streams
 from unroll.base.errors import RunError
 from unroll.engines.choice import engine_of
 from unroll.engines.cuda.steppers import device_steps
+from unroll.engines.cuda.steppers.machine import Machine
 from unroll.engines.torch import stepper as torch_stepper
 from unroll.experiment.decoding import Decoding
 from unroll.model import steppers
@@ -172,7 +173,7 @@ def test_a_streams_windows_may_change_between_alone_and_in_a_batch_and_stay_what
     k2: int, layers: int, hidden: int, symbols: int
 ) -> None:
     model = models(layers=layers, hidden=hidden, symbols=symbols, scale=0.1)[0]
-    alone, batch = (device_steps.Steps(device_steps.Machine(model, k2, rolling=True)) for _ in range(2))
+    alone, batch = (device_steps.Steps(Machine(model, k2, rolling=True)) for _ in range(2))
     assert torch.cuda.get_device_capability()[0] != 9 or alone._machine._one.kernel == "windows", "or this shows little"
     alone.begin(1)
     batch.begin(3)
@@ -222,7 +223,7 @@ def test_rolling_windows_are_windows_read_again_by_the_same_products_to_the_last
 ) -> None:
     model, _ = models(cell, peepholes, layers)
     rolling = model.engine.rows(model, K2, "windowed", 3)
-    again = device_steps.Again(device_steps.Machine(model, 1, rolling=False, in_halves=True), K2)
+    again = device_steps.Again(Machine(model, 1, rolling=False, in_halves=True), K2)
     for stepper in (rolling, again):
         stepper.begin(3)
     for ids_B in np.random.default_rng(3).integers(V, size=(5 * K2, 3)):
