@@ -7,10 +7,10 @@ import pytest
 import torch
 from helpers import random_tensor
 
-from unroll.engines.cpu import amx, bf16, builder, compiler, packing, products
+from unroll.engines.cpu import amx, bf16, builder, compiler, packing, products, transposed_products
 from unroll.engines.cpu.builder import Code, Value
 
-EPSILON, BLOCK = 2.0**-23, products.BLOCK
+EPSILON, BLOCK = 2.0**-23, transposed_products.BLOCK
 KINDS = {
     "this processor": None,
     "its vectors": builder.vector_bytes(),
@@ -129,14 +129,14 @@ def test_a_transposed_product_is_that_of_rounded_factors_with_any_rows_at_any_st
 ) -> None:
     def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
         rows, steps, apart, K, N, first, columns = rest
-        terms = products.Terms(rows, steps, apart)
-        products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+        terms = transposed_products.Terms(rows, steps, apart)
+        transposed_products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
 
     add = compiler.make(product, 32, "aaannnnnnn", True)
     panel = builder.VECTORS * processor // 4
     for count in (1, 3, 9):
         K, N = count * panel, 3 * panel
-        shapes = ((steps, apart, K), (steps, apart, N), (K, products.spaced(N, processor // 4)))
+        shapes = ((steps, apart, K), (steps, apart, N), (K, transposed_products.spaced(N, processor // 4)))
         x, y, base = (random_tensor(*shape, seed=n).float() for n, shape in enumerate(shapes))
         out = base.clone()
         add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)

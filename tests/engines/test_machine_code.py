@@ -10,12 +10,21 @@ import pytest
 import torch
 from helpers import random_ids, random_tensor, torch_threads
 
-from unroll.engines.cpu import arithmetic, builder, compiled_head, compiler, packing, products, threaded_head
+from unroll.engines.cpu import (
+    arithmetic,
+    builder,
+    compiled_head,
+    compiler,
+    packing,
+    products,
+    threaded_head,
+    transposed_products,
+)
 from unroll.engines.cpu.builder import Code, Value
 from unroll.model.head import LEAK
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-BLOCK = products.BLOCK
+BLOCK = transposed_products.BLOCK
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
@@ -125,8 +134,8 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
 
     def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
         rows, steps, apart, K, N, first, columns = rest
-        terms = products.Terms(rows, steps, apart)
-        products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+        terms = transposed_products.Terms(rows, steps, apart)
+        transposed_products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
 
     add = compiler.make(product, 8 * dtype.itemsize, "aaannnnnnn")
     panel = builder.VECTORS * width // dtype.itemsize
@@ -134,7 +143,9 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
         K, N = count * panel, 3 * panel
         x, y, base = (
             random_tensor(*shape, seed=n).to(dtype)
-            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, products.spaced(N, panel // 2))))
+            for n, shape in enumerate(
+                ((steps, apart, K), (steps, apart, N), (K, transposed_products.spaced(N, panel // 2)))
+            )
         )
         out = base.clone()
         add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)

@@ -11,7 +11,8 @@ from functools import cache
 from unroll.engines.cpu.arithmetic import exp
 from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.compiler import make
-from unroll.engines.cpu.products import BLOCK, Begin, Terms, add_transposed_product, clear, left_side, product, spaced
+from unroll.engines.cpu.products import Begin, left_side, product
+from unroll.engines.cpu.transposed_products import BLOCK, Terms, add_transposed_product, clear, spaced
 
 # Rows of a chunk, forward and backward. The dense activations of 64 rows (0.25 MB at D = 1024) stay in a core's cache
 # with the weights. Backward, more rows pay: each chunk reads and writes the weights' gradients as well.

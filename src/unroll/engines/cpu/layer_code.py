@@ -15,14 +15,11 @@ from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.cells import Before, CellStep
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import grown
-from unroll.engines.cpu.products import (
-    Begin,
+from unroll.engines.cpu.products import Begin, columns_of, left_side, product
+from unroll.engines.cpu.transposed_products import (
     Terms,
     add_transposed_product,
     clear,
-    columns_of,
-    left_side,
-    product,
     rows_of_block,
     spaced,
 )

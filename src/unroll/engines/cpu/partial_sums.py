@@ -16,7 +16,7 @@ from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.builder import Code, Value, Variable, vector_bytes
 from unroll.engines.cpu.compiler import make
-from unroll.engines.cpu.products import spaced
+from unroll.engines.cpu.transposed_products import spaced
 
 ONE_THREAD = 1 << 14  # up to this many elements, a second thread does not pay
 

@@ -24,7 +24,8 @@ from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.cells import CellStep
 from unroll.engines.cpu.packing import grown, packed, padded, panel, start
 from unroll.engines.cpu.partial_sums import PartialSums
-from unroll.engines.cpu.products import BLOCK, room_for, terms_of
+from unroll.engines.cpu.products import room_for
+from unroll.engines.cpu.transposed_products import BLOCK, terms_of
 from unroll.model.cells import State
 from unroll.model.network import Network, States
 
