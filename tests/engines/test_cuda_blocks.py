@@ -18,7 +18,7 @@ from unroll.engines.cuda.steppers.one_stream import (
     MOST_TILES,
     SCRATCH,
     WARPS,
-    apart,
+    divide_blocks,
 )
 from unroll.engines.cuda.steppers.weights import TILE, Place
 
@@ -56,7 +56,7 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
     hidden: int, layers: int, dense: int, windows: int | None, blocks: int, room: int
 ) -> None:
     before = products(hidden, layers, dense)
-    placed = apart(before, blocks, room, windows, SYMBOLS)
+    placed = divide_blocks(before, blocks, room, windows, SYMBOLS)
     if placed is None:
         return
     end = 0
@@ -92,7 +92,7 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
 def test_the_papers_models_fit_an_h200_with_all_their_weights_and_symbols_on_chip(
     hidden: int, layers: int, windows: int | None
 ) -> None:
-    placed = apart(products(hidden, layers), H200, ROOM, windows, SYMBOLS)
+    placed = divide_blocks(products(hidden, layers), H200, ROOM, windows, SYMBOLS)
     assert placed is not None
     assert all(place.resident == 0 for place in placed)
     if windows:
@@ -100,20 +100,20 @@ def test_the_papers_models_fit_an_h200_with_all_their_weights_and_symbols_on_chi
 
 
 def test_the_papers_windows_are_multiplied_all_at_once_and_the_head_is_spread() -> None:
-    layer, dense, out = apart(products(512, 1), H200, ROOM, 100, SYMBOLS)
+    layer, dense, out = divide_blocks(products(512, 1), H200, ROOM, 100, SYMBOLS)
     assert layer.at_once == layer.tiles <= 7
     assert max(dense.each, 2 * out.each) <= 2
-    first, upper, dense, out = apart(products(512, 2), H200, ROOM, 100, SYMBOLS)
+    first, upper, dense, out = divide_blocks(products(512, 2), H200, ROOM, 100, SYMBOLS)
     assert first.at_once == upper.at_once + EARLY == 13
     assert max(dense.each, 2 * out.each) <= 3
 
 
 def test_the_head_of_a_gpu_with_little_shared_memory_is_read_from_its_memory() -> None:
-    *_, dense, out = apart(products(512, 1), 128, 97_000)
+    *_, dense, out = divide_blocks(products(512, 1), 128, 97_000)
     assert out.resident == -1
     assert max(dense.each, out.each) <= FOR_THE_HEAD
 
 
 def test_what_does_not_fit_is_said_so() -> None:
-    assert apart(products(512, 3), H200, ROOM, 100, SYMBOLS) is None
-    assert apart(products(32, 1), 2, ROOM, None) is None
+    assert divide_blocks(products(512, 3), H200, ROOM, 100, SYMBOLS) is None
+    assert divide_blocks(products(32, 1), 2, ROOM, None) is None

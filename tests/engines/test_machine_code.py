@@ -141,11 +141,10 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
     panel = builder.VECTORS * width // dtype.itemsize
     for count, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (BLOCK, 1, BLOCK))):
         K, N = count * panel, 3 * panel
+        spaced_N = transposed_products.spaced(N, panel // 2)
         x, y, base = (
             random_tensor(*shape, seed=n).to(dtype)
-            for n, shape in enumerate(
-                ((steps, apart, K), (steps, apart, N), (K, transposed_products.spaced(N, panel // 2)))
-            )
+            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, spaced_N)))
         )
         out = base.clone()
         add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)

@@ -91,7 +91,7 @@ def test_steps_give_the_samplers_probabilities(procedure: str, layers: int, cell
             on_gpu.engine.rows(on_gpu, K2, procedure, rows),
             truth_model.engine.rows(truth_model, K2, procedure, rows),
         )
-        assert type(fast) is (device_steps.Again if procedure == "windowed-naive" else device_steps.Steps)
+        assert type(fast) is (device_steps.NaiveWindows if procedure == "windowed-naive" else device_steps.Steps)
         fast.begin(rows)
         truth.begin(rows)
         for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2 + 1, rows)):
@@ -223,7 +223,7 @@ def test_rolling_windows_are_windows_read_again_by_the_same_products_to_the_last
 ) -> None:
     model, _ = models(cell, peepholes, layers)
     rolling = model.engine.rows(model, K2, "windowed", 3)
-    again = device_steps.Again(Machine(model, 1, rolling=False, in_halves=True), K2)
+    again = device_steps.NaiveWindows(Machine(model, 1, rolling=False, in_halves=True), K2)
     for stepper in (rolling, again):
         stepper.begin(3)
     for ids_B in np.random.default_rng(3).integers(V, size=(5 * K2, 3)):

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU: rows read, predict and draw there, many tokens a launch (`products.cu`); the host only looks on.
+"""Rows read, predict and draw on an NVIDIA GPU, many tokens a launch (see `machine.py`); the host only looks on.
 
 Shapes: B streams, T steps, V vocabulary.
 """
@@ -26,7 +26,7 @@ PROCEDURES = ("progressive", "windowed", "windowed-naive")
 
 
 def supports(model: Model, procedure: str) -> bool:
-    """Whether the model computes on an NVIDIA GPU, in float32, in one of the cells known here."""
+    """Whether the model computes on an NVIDIA GPU, in float32, with a cell that is known here."""
     return (
         model.device.type == "cuda"
         and model.dtype == torch.float32
@@ -39,14 +39,14 @@ def supports(model: Model, procedure: str) -> bool:
 
 
 def prepare(model: Model, k2: int, procedure: str) -> Stepper:
-    """Rows that are told what to read."""
+    """Rows that read the host's tokens."""
     if procedure == "windowed-naive":
-        return Again(Machine(model, 1, rolling=False), k2)
+        return NaiveWindows(Machine(model, 1, rolling=False), k2)
     return Steps(_machine(model, k2, procedure))
 
 
 def drawer(model: Model, k2: int, procedure: str) -> Drawer | None:
-    """Rows that read what they draw; None for the procedure that reads everything again for each."""
+    """Rows that read the tokens they draw; None for the procedure that reads whole windows again."""
     return None if procedure == "windowed-naive" else Draws(_machine(model, k2, procedure))
 
 
@@ -56,42 +56,42 @@ def _machine(model: Model, k2: int, procedure: str) -> Machine:
 
 
 class Steps:
-    """Streams that are told what to read: a launch a token."""
+    """Streams that read the host's tokens: one launch a token."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._begun = np.zeros(0, np.int64)
 
     def begin(self, rows: int) -> None:
-        """So many rows, none of which has read anything."""
+        """Hold this many rows, none of which has read anything."""
         self._machine.begin(rows)
         self._begun = np.full(rows, self._machine.now)
 
     def restart(self, rows: Sequence[int]) -> None:
-        """These rows have read nothing."""
+        """Make these rows forget what they have read."""
         self._begun[list(rows)] = self._machine.now
 
     def read(self, ids_B: Ids) -> None:
-        """Each row reads one token."""
+        """Let each row read one token."""
         machine = self._machine
         table = np.zeros(len(ids_B), ROW)
-        # A stream looks for its n-th token n places behind its prompt's first.
+        # A stream reads its n-th token n positions after its prompt's first token.
         table["begun"], table["draws"] = self._begun, FAR
         table["prompt"] = np.arange(len(ids_B)) - (machine.now - self._begun)
         machine.run(machine.send(table), machine.send(np.asarray(ids_B, np.int32)), 1, 0)
 
     def logits(self) -> Array:
-        """What each row predicts."""
+        """Each row's logits."""
         logits: Array = self._machine.logits[:, : self._machine.weights.V].cpu().numpy()
         return logits
 
     def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood."""
+        """Let row b go on from where row rows[b] stood."""
         self._machine.take(rows)
         self._begun = self._begun[list(rows)]
 
 
-class Again(LastTokens):
+class NaiveWindows(LastTokens):
     """As the paper runs it: for every prediction a row's last k2 tokens are read again, in one launch."""
 
     def __init__(self, machine: Machine, k2: int) -> None:
@@ -99,7 +99,7 @@ class Again(LastTokens):
         self._machine = machine
 
     def logits(self) -> Array:
-        """All windows are read whole, the shorter ones from later on, so that they end together."""
+        """Each row's logits, after all windows have been read whole; shorter ones begin later: all end together."""
         machine, lengths = self._machine, np.array([len(window) for window in self.windows])
         if machine.streams != len(lengths):
             machine.begin(len(lengths))
@@ -116,20 +116,20 @@ class _Flight:
     """Tokens on their way to the host."""
 
     def __init__(self, drawn: Tensor) -> None:
-        self._here = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
-        self._here.copy_(drawn, non_blocking=True)
+        self._drawn = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
+        self._drawn.copy_(drawn, non_blocking=True)
         self._landed = torch.cuda.Event()
         self._landed.record()
 
     def result(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and log-probabilities [T, B], as soon as they are here."""
+        """Ids and log-probabilities [T, B]; waits until they have arrived."""
         self._landed.synchronize()
-        ids_TB, logprobs_TB = self._here.numpy()
+        ids_TB, logprobs_TB = self._drawn.numpy()
         return ids_TB, logprobs_TB.view(np.float64)
 
 
 class Draws:
-    """Streams that read what they draw: a launch for many tokens."""
+    """Streams that read the tokens they draw: one launch for many tokens."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -138,38 +138,38 @@ class Draws:
 
     @property
     def now(self) -> int:
-        """Steps so far."""
+        """The number of steps so far."""
         return self._machine.now
 
     @property
     def most_steps(self) -> int:
-        """Of one call of `draw`."""
+        """The most steps of one call of `draw`."""
         return self._machine.most_steps
 
     def begin(self, rows: int) -> None:
-        """So many rows."""
+        """Hold this many rows."""
         self._machine.begin(rows)
 
     def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood."""
+        """Let row b go on from where row rows[b] stood."""
         self._machine.take(rows)
 
     def seat(self, seats: Sequence[Seat]) -> None:
-        """Who each row's stream is; one that begins now has read nothing."""
-        prompts, place = [], 0
+        """Assign a stream to each row; a stream that begins now has read nothing."""
+        prompts, prompt_start = [], 0
         table = np.zeros(len(seats), ROW)
         for row, seat in zip(table, seats, strict=True):
             fill(row, seat)
             if seat.draws >= self.now:  # its prompt has not been read to its end
-                row["prompt"] = place
+                row["prompt"] = prompt_start
                 prompts.append(seat.prompt)
-                place += len(seat.prompt)
+                prompt_start += len(seat.prompt)
         tokens = np.concatenate(prompts) if prompts else np.zeros(0)
         self._seats = self._machine.send(table), self._machine.send(tokens.astype(np.int32))
         self._draws = min(seat.draws for seat in seats)
 
     def draw(self, steps: int) -> _Flight:
-        """So many steps of all rows."""
+        """Take this many steps with all rows."""
         machine = self._machine
         drawn = torch.zeros(2, steps, machine.streams, dtype=torch.int64, device=machine.device)
         machine.run(*self._seats, steps, max(0, min(steps, self._draws - self.now)), drawn)
@@ -178,9 +178,9 @@ class Draws:
 
 
 def fill(row: np.void, seat: Seat) -> None:
-    """A stream's entry in the table, its prompt's place aside."""
+    """Fill a stream's row of the table, all but the start of its prompt."""
     row["begun"], row["draws"], row["seed"] = seat.begun, seat.draws, seat.seed
     decoding: Decoding = seat.decoding
     row["temperature"], row["top_k"] = decoding.temperature, min(decoding.top_k or 0, FAR)
-    row["top_p"] = 2.0 if decoding.top_p is None else decoding.top_p  # above 1: none
+    row["top_p"] = 2.0 if decoding.top_p is None else decoding.top_p  # above 1: no limit
     row["log_min_p"] = math.log(decoding.min_p) if decoding.min_p else -math.inf

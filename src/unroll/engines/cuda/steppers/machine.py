@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unroll.base import randomness
 from unroll.engines.cuda import cells, compiler
-from unroll.engines.cuda.steppers.one_stream import SCRATCH, apart
+from unroll.engines.cuda.steppers.one_stream import SCRATCH, divide_blocks
 from unroll.engines.cuda.steppers.weights import (
     CHUNK,
     TILE,
@@ -39,11 +39,11 @@ SOURCES = (Path(compiler.__file__).with_name("pointwise.cu"), *PIECES)
 ON_HOPPER = (*SOURCES, Path(compiler.__file__).with_name("hopper_gates.cu"), Path(__file__).with_name("windows.cu"))
 # As in products.cu, messages.cu and windows.cu.
 WARPS, ALONE_WARPS, WINDOWS_WARPS, MOST_LAYERS, RNN = 16, 8, 11, 16, 4
-OWN_SHARED = 4 * 1024  # bytes of a block's shared memory that are neither weights nor its warps' own
-MOST_ALONE, MOST_HELD = 1024, 128  # hidden and dense units, and symbols, that `one` has room for
-FEW_WINDOWS, COPIES, TOLD, SPREAD = 16, 8, 64, 32  # `windows` does more, eight at a time
-WORK = 2**37  # products of a launch, some hundredths of a second: a screen on the same GPU must not freeze
-# One stream, as `Row` in products.cu.
+OWN_SHARED = 4 * 1024  # bytes of a block's shared memory beside its weights and its warps' scratch
+MOST_ALONE, MOST_HELD = 1024, 128  # the most hidden or dense units, and symbols, that `one` has room for
+FEW_WINDOWS, COPIES, TOLD, SPREAD = 16, 8, 64, 32  # `windows` takes more than these few windows, eight at a time
+WORK = 2**37  # products of a launch, a few hundredths of a second: a screen on the same GPU must not freeze
+# The row of a stream, as `Row` in products.cu.
 ROW = np.dtype(
     [
         ("begun", "i8"),
@@ -56,7 +56,7 @@ ROW = np.dtype(
         ("top_k", "i8"),
     ]
 )
-# Its arguments, as `Arguments` there.
+# The arguments of a launch, as `Arguments` in products.cu.
 _POINTERS = (
     "weights",
     "places",
@@ -103,7 +103,7 @@ class _Arguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Task:
-    """A kernel, its blocks and their warps, where it finds its products; bytes of weights a block keeps, and in all."""
+    """A kernel, its grid, its products' places, and a block's bytes of shared memory: for weights, and in all."""
 
     kernel: str
     blocks: int
@@ -111,13 +111,13 @@ class _Task:
     places: Tensor
     kept: int
     shared: int
-    arrived: Tensor  # of each block, at how many meetings
+    arrived: Tensor  # how many meetings each block has reached
 
 
 class Machine:
-    """The states of some streams on the GPU, and launches that advance all of them; `now` counts the steps.
+    """The states of streams on the GPU, and launches that advance all of them; `now` counts the steps.
 
-    Of windows, which are many rows, the layers multiply in halves, where their weights can be those.
+    For windows, which are many rows, the layers multiply in half precision if their weights fit into it.
     """
 
     def __init__(self, model: Model, windows: int, rolling: bool, in_halves: bool | None = None) -> None:
@@ -149,14 +149,14 @@ class Machine:
         return _Task(kernel, blocks, warps, placed, kept, shared, arrived)
 
     def _alone(self) -> _Task | None:
-        """What does one stream faster than what does any number, if it is made for such a model and fits this GPU."""
+        """The kernel that takes a single stream faster than `generate`; None if it cannot take this model or GPU."""
         w = self.weights
         if max(w.H, w.D) > MOST_ALONE or w.V > MOST_HELD or self._rolling != w.in_halves:
             return None
         if self._rolling and (self.windows <= FEW_WINDOWS or not self._hopper):
             return None
-        blocks = self._blocks // 2 * 2 if self._rolling else self._blocks  # those of windows come in pairs
-        placed = apart(w.places, blocks, self._room, self.windows if self._rolling else None, w.V)
+        blocks = self._blocks // 2 * 2 if self._rolling else self._blocks  # blocks of windows come in pairs
+        placed = divide_blocks(w.places, blocks, self._room, self.windows if self._rolling else None, w.V)
         if placed is None:
             return None
         kept = max(place.kept for place in placed if place.each)
@@ -165,7 +165,7 @@ class Machine:
         return self._task(kernel, blocks, warps, placed, kept, shared)
 
     def begin(self, streams: int) -> None:
-        """So many streams, of which nothing is known."""
+        """Hold this many streams, whose states are undefined."""
         w, rows = self.weights, streams * self.windows
         self.streams = streams
         shape = (-(-rows // TILE), w.H // CHUNK, TILE, CHUNK) if w.in_halves else (rows, w.H)
@@ -178,7 +178,7 @@ class Machine:
         self.logits = torch.zeros(streams, w.padded_V, device=self.device)
 
     def take(self, rows: Sequence[int]) -> None:
-        """Stream b goes on from where stream rows[b] stood."""
+        """Let stream b go on from where stream rows[b] stood."""
         chosen = torch.tensor(list(rows), device=self.device)
         windows = (chosen.unsqueeze(1) * self.windows + torch.arange(self.windows, device=self.device)).flatten()
         h = tiles_of_matrices(self._h) if self._in_matrices else self._h
@@ -189,21 +189,21 @@ class Machine:
             h = h.index_select(2, windows)
         self._h, self._c = matrices_of_tiles(h) if self._in_matrices else h, self._c.index_select(1, windows)
         by_stream = self._last, self._top, self._dense, self.logits
-        self._last, self._top, self._dense, self.logits = (held.index_select(0, chosen) for held in by_stream)
+        self._last, self._top, self._dense, self.logits = (tensor.index_select(0, chosen) for tensor in by_stream)
 
     @property
     def _in_matrices(self) -> bool:
-        """Whether h lies as the kernel for the windows of one stream has it."""
+        """Whether h has the layout of the kernel for one stream's windows."""
         return self.streams == 1 and self._one.kernel == "windows"
 
     @property
     def most_steps(self) -> int:
-        """Of one launch."""
+        """The most steps of one launch."""
         products = sum(place.groups * place.floats for place in self.weights.places)
         return max(1, WORK // (products * self.streams * self.windows))
 
     def run(self, rows: Tensor, prompts: Tensor, steps: int, quiet: int, drawn: Tensor | None = None) -> None:
-        """Advance all streams; all but the first `quiet` steps predict, and with `drawn` [2, T, B] draw, too."""
+        """Advance all streams. All but the first `quiet` steps predict; with `drawn` [2, T, B] they also draw."""
         w, task = self.weights, self._one if self.streams == 1 else self._many
         tensors = {
             "weights": w.flat, "places": task.places, "rows": rows, "prompts": prompts, "last": self._last,
