@@ -135,10 +135,11 @@ def _measure(
     json: Path | None,
     picture: Path | None,
 ) -> None:
+    from unroll.engines import devices
     from unroll.studies.benchmark import plan, record, running
     from unroll.studies.benchmark.verdicts import line
 
-    kind = workshop.device.type
+    kind = devices.kind(workshop.device)
     groups = (plan.scaling if scaling else plan.comparison)(choice, kind)
     settings = {"choice": asdict(choice), "kernel": workshop.kernel}
     if scaling:
@@ -160,9 +161,10 @@ def _measure(
 
 
 def _profile(choice: Choice, workshop: Workshop, json: Path | None) -> None:
+    from unroll.engines import devices
     from unroll.studies.benchmark import machine, plan, profiling, record
 
-    entry = plan.comparison(choice, workshop.device.type)[0][0]
+    entry = plan.comparison(choice, devices.kind(workshop.device))[0][0]
     say(f"profiling {entry.label}")
     content = profiling.run(entry, workshop.build(entry), workshop.device, machine.facts(workshop.device))
     if json is not None:
@@ -213,9 +215,9 @@ def _allowed(choice: Choice, kind: str) -> tuple[Choice, list[str]]:
 
 
 def _resolved(device: str) -> str:
-    import torch
+    from unroll.engines import devices
 
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return devices.best() if device == "auto" else device
 
 
 def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | None, two_modes: bool) -> None:

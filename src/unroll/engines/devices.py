@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -121,9 +122,19 @@ def always_there(name: str) -> bool:
     return not name.startswith("cuda")
 
 
-def kind(name: str) -> str:
+def kind(device: torch.device | str) -> str:
     """The name of a device without its number."""
-    return name.partition(":")[0]
+    return str(device).partition(":")[0]
+
+
+def is_host(device: torch.device | str) -> bool:
+    """Whether a device is the host's own processor: its calls return when they are done."""
+    return kind(device) == "cpu"
+
+
+def versions(device: torch.device) -> dict[str, Any]:
+    """The versions of a device's own libraries."""
+    return {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()} if device.type == "cuda" else {}
 
 
 def keeps_order_on_host(name: str) -> bool:
@@ -134,6 +145,14 @@ def keeps_order_on_host(name: str) -> bool:
 def free_memory(device: torch.device) -> int | None:
     """The bytes of its own memory that a device has left; None if it uses the host's memory."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
+
+
+def free_share(device: torch.device) -> float | None:
+    """The part of its own memory that a device has left; None if it uses the host's memory."""
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return float(free / total)
 
 
 def watch_peak(device: torch.device) -> None:

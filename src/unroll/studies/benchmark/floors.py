@@ -66,7 +66,7 @@ class Rate:
 
 def measure_rate(precision: str, device: torch.device, size: int | None = None) -> Rate:
     """Multiply random matrices: of zeros a processor draws less power, and so runs faster than it can with numbers."""
-    size = size or SIZES[device.type]
+    size = size or SIZES[devices.kind(device)]
     generator = torch.Generator(device).manual_seed(0)
     a, b = (
         torch.randn(size, size, device=device, generator=generator, dtype=torch.float32).to(DTYPES[precision])
@@ -74,7 +74,7 @@ def measure_rate(precision: str, device: torch.device, size: int | None = None) 
     )
     out, measured = torch.empty_like(a), []
     with numerics(precision):
-        for _ in range(2 + TIMES[device.type]):
+        for _ in range(2 + TIMES[devices.kind(device)]):
             devices.wait(device)
             began = time.perf_counter()
             torch.mm(a, b, out=out)

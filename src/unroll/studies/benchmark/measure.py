@@ -104,7 +104,7 @@ def _prepared(
 def _steps(racer: Racer, device: torch.device, care: Care) -> int:
     """How many steps make a block, found after the warm-up."""
     warm = seconds(racer.step, care.warm_up, device)
-    if device.type == "cpu" and warm / care.warm_up >= care.seconds:
+    if devices.is_host(device) and warm / care.warm_up >= care.seconds:
         return 1
     steps = 1
     while (taken := seconds(racer.step, steps, device)) < care.seconds / 4:
@@ -148,14 +148,14 @@ def reason(error: BaseException) -> str:
 
 
 def _full(device: torch.device) -> bool:
-    if device.type != "cuda":
+    if devices.is_host(device):
         return False
-    torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info(device)
-    return free < (1 - FULL) * total
+    devices.give_back()
+    left = devices.free_share(device)
+    return left is not None and left < 1 - FULL
 
 
 def _free(device: torch.device) -> None:
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if not devices.is_host(device):
+        devices.give_back()

@@ -62,7 +62,7 @@ class Gauge:
 
 def gauge(device: torch.device) -> Gauge | None:
     """The counters of a device; None where it has none that can be read."""
-    if device.type != "cuda":
+    if devices.is_host(device):
         return None
     try:
         found = Gauge(_library(), f"GPU-{torch.cuda.get_device_properties(device).uuid}")

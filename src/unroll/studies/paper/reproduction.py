@@ -20,6 +20,7 @@ from unroll.base.version import VERSION
 from unroll.corpus.batches import Schedule
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
+from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.grids import MOST
 from unroll.studies.paper import planning, records, timing
@@ -179,7 +180,7 @@ class Reproduction:
 
     def _launcher(self, plan: Plan) -> str:
         """Small models on a CPU train a fleet a core."""
-        apart = not self.scale.whole and all(own.device == "cpu" for own in plan.fleets)
+        apart = not self.scale.whole and all(devices.is_host(fleet.device) for fleet in plan.fleets)
         return "processes" if apart else "local"
 
     def _harvest(self, trainings: Sequence[Training], fleets: Sequence[set[str]]) -> None:
