@@ -1,4 +1,4 @@
-"""Machine code made as this is imported: by a server that forks processes, which would else make it one by one."""
+"""Compiles machine code on import, for a server that forks processes: each would else compile it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ for _looks in (True, False):
     layer_code.forward_for(32, lstm.Step("paper"), _looks, False)
     for _weighs in (True, False):
         layer_code.backward_for(32, lstm.Step("paper"), _looks, _weighs, False)
-for _bits, _cell in ((32, gru.Step()), (64, rnn.Step())):  # of one layer, and a few rows
+for _bits, _cell in ((32, gru.Step()), (64, rnn.Step())):  # for one layer and a few rows
     layer_code.forward_for(_bits, _cell, True, False)
     layer_code.backward_for(_bits, _cell, True, False, False)
 for _bits in (32, 64):

@@ -1,4 +1,4 @@
-"""One stream on a GPU: everything is some block's, no block has two products, and what a block keeps fits."""
+"""One stream on a GPU: blocks cover everything once, no block has two products, and its shared memory suffices."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ H200, ROOM, SYMBOLS = 132, 228_000, 85  # multiprocessors, and bytes of a block'
 
 
 def products(hidden: int, layers: int, dense: int = 1024, symbols: int = 96) -> list[Place]:
-    """As `Weights` has them."""
+    """The places that `Weights` would make."""
     parts = hidden // 32
     places = [Place(0, 0, groups=hidden // 4, parts=parts * (1 + (n > 0))) for n in range(layers)]
     return [*places, Place(0, 0, groups=dense // 16, parts=parts), Place(0, 0, groups=symbols // 16, parts=dense // 32)]
 
 
-def parts(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]:
+def work_of_blocks(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]:
     """The half of the terms, the first group and the tiles of each block, by the kernel's rule."""
     across, pair = place.groups // GROUPS, 2 if upper else 1
-    shares = place.blocks // (across * pair)
-    found = []
+    stretches = place.blocks // (across * pair)
+    work = []
     for number in range(place.blocks):
-        share = number // (pair * across)
-        own = range(share * tiles // shares, (share + 1) * tiles // shares)
-        found.append((number % pair, number // pair % across * GROUPS, own))
-    return found
+        stretch = number // (pair * across)
+        block_tiles = range(stretch * tiles // stretches, (stretch + 1) * tiles // stretches)
+        work.append((number % pair, number // pair % across * GROUPS, block_tiles))
+    return work
 
 
 @given(
@@ -52,7 +52,7 @@ def parts(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]
     st.integers(5, 200),
     st.integers(40_000, 230_000),
 )
-def test_blocks_share_out_everything_and_keep_what_they_need(
+def test_blocks_cover_everything_once_and_have_memory_for_what_they_keep(
     hidden: int, layers: int, dense: int, windows: int | None, blocks: int, room: int
 ) -> None:
     before = products(hidden, layers, dense)
@@ -61,7 +61,7 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
         return
     end = 0
     for n, (old, place) in enumerate(zip(before, placed, strict=True)):
-        assert place.block == end, "one behind the other, in the kernel's order"
+        assert place.block == end, "one after another, in the kernel's order"
         end += place.blocks
         assert (place.groups, place.parts) == (old.groups, old.parts)
         if windows is None or n >= layers:
@@ -71,12 +71,16 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
                 assert place.each <= (FOR_ONE if n < layers else FOR_THE_HEAD)
             continue
         tiles = -(-windows // TILE)
-        done = Counter((half, group, tile) for half, group, own in parts(place, n > 0, tiles) for tile in own)
+        done = Counter(
+            (half, group, tile)
+            for half, group, block_tiles in work_of_blocks(place, n > 0, tiles)
+            for tile in block_tiles
+        )
         halves, groups = range(2 if n else 1), range(0, place.groups, GROUPS)
         assert done == {(half, group, tile): 1 for half in halves for group in groups for tile in range(tiles)}
-        own_tiles = [len(own) for _, _, own in parts(place, n > 0, tiles)]
-        assert min(own_tiles) > 0
-        assert max(own_tiles) == place.tiles <= MOST_TILES
+        tile_counts = [len(block_tiles) for _, _, block_tiles in work_of_blocks(place, n > 0, tiles)]
+        assert min(tile_counts) > 0
+        assert max(tile_counts) == place.tiles <= MOST_TILES
         assert place.block % 2 == 0, "pairs are of two neighbours, the first of them even"
         assert 1 <= place.at_once <= min(place.tiles, MOST_AT_ONCE)
         assert place.room >= max(place.at_once, min(EARLY, place.tiles) if n else 0)
@@ -114,6 +118,6 @@ def test_the_head_of_a_gpu_with_little_shared_memory_is_read_from_its_memory() -
     assert max(dense.each, out.each) <= FOR_THE_HEAD
 
 
-def test_what_does_not_fit_is_said_so() -> None:
+def test_products_that_do_not_fit_get_no_blocks() -> None:
     assert divide_blocks(products(512, 3), H200, ROOM, 100, SYMBOLS) is None
     assert divide_blocks(products(32, 1), 2, ROOM, None) is None

@@ -1,4 +1,4 @@
-"""Compiled code computes what it says, for every size and every number."""
+"""Compiled code computes the right numbers, for every size and every input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
 def applied(function: Callable[[Code, Value], Value], x: torch.Tensor) -> torch.Tensor:
-    """A pointwise function of a vector, through compiled code."""
+    """Apply a pointwise function to a vector by compiled code."""
 
     def pointwise(code: Code, x: Value, out: Value, n: Value) -> None:
         with code.loop(n // code.lanes) as v:
@@ -43,7 +43,7 @@ def applied(function: Callable[[Code, Value], Value], x: torch.Tensor) -> torch.
 
 
 def value_of(function: Callable[[Code, Value], arithmetic.Fraction]) -> Callable[[Code, Value], Value]:
-    """A fraction's value, its division shared with two others."""
+    """A fraction's value by a division that is shared with two others."""
     return lambda code, x: arithmetic.quotients(
         code, function(code, x), arithmetic.sigmoid(code, x), function(code, x)
     )[0]
@@ -66,7 +66,7 @@ def test_tanh_and_the_sigmoid_are_within_a_few_units_in_the_last_place(dtype: to
 
 
 @both
-def test_what_is_not_a_number_stays_so_and_infinities_reach_the_bounds(dtype: torch.dtype) -> None:
+def test_a_nan_stays_a_nan_and_infinities_reach_the_bounds(dtype: torch.dtype) -> None:
     x = torch.tensor([torch.nan, torch.inf, -torch.inf], dtype=dtype)
     for function, truth in ((arithmetic.tanh, torch.tanh), (arithmetic.sigmoid, torch.sigmoid)):
         got = applied(value_of(function), x)
@@ -79,9 +79,9 @@ def test_an_exponential_of_minus_infinity_is_exactly_0(dtype: torch.dtype) -> No
     assert applied(arithmetic.exp, torch.tensor([-torch.inf, -1e5, 0.0], dtype=dtype)).tolist() == [0.0, 0.0, 1.0]
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are as fast with such numbers")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are as fast with subnormal numbers")
 @both
-def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_there(dtype: torch.dtype) -> None:
+def test_subnormal_numbers_are_0_in_compiled_code_and_only_there(dtype: torch.dtype) -> None:
     least = torch.finfo(dtype).smallest_normal
     x = torch.tensor([least, least / 2, -least / 2, 3 * least], dtype=dtype)
     assert applied(lambda _code, x: x * 0.5, x).tolist() == [0.0, 0.0, 0.0, 1.5 * least]
@@ -113,16 +113,16 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
 
 @both
 @pytest.mark.parametrize("threads", [1, 3])
-def test_packed_panels_lie_one_after_the_other_and_a_transpose_is_packed_as_itself(
+def test_packed_panels_follow_each_other_and_transposing_while_packing_is_transposing_first(
     threads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing, "ONE_THREAD", 0)
     width = packing.panel(dtype)
     W = random_tensor(2, 3 * width, 5 * width, seed=1).to(dtype)
     with torch_threads(threads):
-        own, back = packing.packed(W), packing.packed(W, transposed=True)
-    assert torch.equal(own, W.unflatten(2, (5, width)).transpose(1, 2))
-    assert torch.equal(back, W.transpose(1, 2).unflatten(2, (3, width)).transpose(1, 2))
+        straight, transposed = packing.packed(W), packing.packed(W, transposed=True)
+    assert torch.equal(straight, W.unflatten(2, (5, width)).transpose(1, 2))
+    assert torch.equal(transposed, W.transpose(1, 2).unflatten(2, (3, width)).transpose(1, 2))
 
 
 @both
@@ -165,9 +165,11 @@ def test_the_compiled_head_equals_the_plain_one_and_leaves_padding_at_exactly_0(
             values[-1][:, -3:] = -torch.inf
         targets, d = random_ids(M, N, symbols=V - 3), random_tensor(M, N, seed=9)
         with torch_threads(threads):
-            plain, own = threaded_head.nll(*values, targets), compiled_head.nll(*values, targets, LEAK)
-            found, truth = torch.autograd.grad(own, values, d), torch.autograd.grad(plain, values, d)
-        assert torch.allclose(own, plain, rtol=0, atol=1e-12)
-        for got, expected in zip(found, truth, strict=True):
+            plain = threaded_head.nll(*values, targets)
+            compiled = compiled_head.nll(*values, targets, LEAK)
+            gradients = torch.autograd.grad(compiled, values, d)
+            truth = torch.autograd.grad(plain, values, d)
+        assert torch.allclose(compiled, plain, rtol=0, atol=1e-12)
+        for got, expected in zip(gradients, truth, strict=True):
             assert torch.allclose(got, expected, rtol=0, atol=1e-11)
     assert (got[:, -3:] == 0).all()

@@ -1,4 +1,4 @@
-"""A tape does again what was done: torch's operations and compiled code, on what stands in the same tensors then."""
+"""A replay repeats torch's operations and compiled code on the present values of the same tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unroll.engines.cpu.partial_sums import PartialSums
 from unroll.engines.cpu.replay import RecordedCalls
 from unroll.training.learner import Learner
 
-# Everything that a step's course depends on: where states are from, which positions count, gaps, several k1, dropout.
+# Everything that changes the course of a step: states' origins, loss weights, gaps, several k1, dropout.
 FLEETS: dict[str, list[dict[str, Any]]] = {
     "learned": [{}, {"seed": 1}],
     "carried": [{"state": "carried", "reset": "epoch"}],
@@ -33,7 +33,7 @@ FLEETS: dict[str, list[dict[str, Any]]] = {
 
 
 def plain_step(learner: Learner) -> None:
-    """One step as it is written, with nothing recorded."""
+    """Take one step as it is written, with nothing recorded."""
     assert isinstance(learner.update, CompiledUpdate)
     learner.number.fill_(learner.count)
     learner.update.begin(learner.count + 1)
@@ -71,11 +71,11 @@ def test_a_replayed_step_finds_a_run_that_diverged_and_freezes_it() -> None:
     replayed, plain = broken(tiny(state="carried"))
     assert [replayed.look().stopped(m) for m in range(2)] == [(3, "the loss was not finite"), None]
     for m in range(2):
-        # What is not a number is not equal to itself.
+        # A NaN does not equal itself.
         check_identical(*({k: v.nan_to_num(7.5) for k, v in snapshot(x, m).items()} for x in (replayed, plain)))
 
 
-def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is() -> None:
+def test_a_step_is_recorded_again_for_another_number_of_threads_and_training_goes_on() -> None:
     learner, alone = (Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled")) for _ in range(2))
     for n in range(6):
         with torch_threads(1 + n % 3):
@@ -84,7 +84,7 @@ def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is(
     check_identical(snapshot(learner, 0), snapshot(alone, 0))
 
 
-def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_recorded_again_uses_the_memory_of_the_first_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_rooms", buffer_pool._Rooms())
     learner = Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled"))
     held = []

@@ -66,11 +66,11 @@ def mixed_streams(count: int, symbols: int = V) -> list[Stream]:
 
 def texts(model: Model, streams: list[Stream], procedure: str, *ends) -> list[list[tuple[int, float]]]:
     """The tokens of each stream with their log-probabilities, to the last bit."""
-    found = defaultdict(list)
+    by_stream = defaultdict(list)
     for drawn in generate(model, streams, K2, procedure, *ends):
-        for place, token, logprob in zip(drawn.streams, drawn.ids, drawn.logprobs, strict=True):
-            found[place].append((token, logprob))
-    return [found[place] for place in range(len(streams))]
+        for stream, token, logprob in zip(drawn.streams, drawn.ids, drawn.logprobs, strict=True):
+            by_stream[stream].append((token, logprob))
+    return [by_stream[stream] for stream in range(len(streams))]
 
 
 def softmax(logits_BV: np.ndarray) -> np.ndarray:
