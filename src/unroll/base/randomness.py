@@ -36,8 +36,12 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[An
     for _ in range(ROUNDS):
         # The product of two 32-bit words may wrap around as a signed 64-bit integer: its bits are right all the same.
         p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
-        c0, c1, c2, c3 = ((p1 >> 32) & WORD) ^ c1 ^ k0, p1 & WORD, ((p0 >> 32) & WORD) ^ c3 ^ k1, p0 & WORD
-        k0, k1 = (k0 + KEY_STEPS[0]) & WORD, (k1 + KEY_STEPS[1]) & WORD
+        c0 = ((p1 >> 32) & WORD) ^ c1 ^ k0
+        c1 = p1 & WORD
+        c2 = ((p0 >> 32) & WORD) ^ c3 ^ k1
+        c3 = p0 & WORD
+        k0 = (k0 + KEY_STEPS[0]) & WORD
+        k1 = (k1 + KEY_STEPS[1]) & WORD
     return c0, c1, c2, c3
 
 
@@ -60,7 +64,8 @@ def words(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.int64]:
 def _blocks(seed: int, purpose: str, batch: int, blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
     """The four words of each of these blocks."""
     other = np.full(1, purpose_word(purpose), np.int64)
-    low, high = np.full(1, batch & WORD, np.int64), np.full(1, (batch >> 32) & WORD, np.int64)
+    low = np.full(1, batch & WORD, np.int64)
+    high = np.full(1, (batch >> 32) & WORD, np.int64)
     key = tuple(np.full(1, word, np.int64) for word in seed_words(seed))
     return philox((blocks, low, other, high), (key[0], key[1]))
 

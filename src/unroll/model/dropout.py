@@ -30,7 +30,8 @@ class Dropout(NamedTuple):
             return x_MNH
         M, N, H = x_MNH.shape
         blocks = torch.arange(-(-N * H // 4), device=x_MNH.device)
-        low, high = self.batch.view(1), torch.zeros_like(blocks[:1])
+        low = self.batch.view(1)
+        high = torch.zeros_like(blocks[:1])
         other = torch.full_like(blocks[:1], randomness.purpose_word(purpose))
         # The keys have 32 bits with a sign; Philox takes them without one.
         low_M1, high_M1 = self.keys_M2.long().bitwise_and(0xFFFFFFFF).unsqueeze(-1).unbind(1)

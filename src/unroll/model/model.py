@@ -41,9 +41,12 @@ class Model:
         engine: Engine,
     ) -> None:
         shape = experiments[0]
-        self.experiments, self.vocabularies = tuple(experiments), tuple(vocabularies)
-        self.parameters, self.engine = dict(parameters), engine
-        self.cell, self.precision = cells.load(shape.cell, shape.peepholes), shape.precision
+        self.experiments = tuple(experiments)
+        self.vocabularies = tuple(vocabularies)
+        self.parameters = dict(parameters)
+        self.engine = engine
+        self.cell = cells.load(shape.cell, shape.peepholes)
+        self.precision = shape.precision
         out_b = self.parameters["out.b"]
         self.device, self.dtype, V = out_b.device, out_b.dtype, out_b.shape[1]
         # Padded symbols can be neither predicted nor learned.
@@ -120,7 +123,8 @@ class Model:
 
     def _likelihoods(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
         """The negative log-likelihood of each target, under the dropout of batch `number`."""
-        h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
+        h_MNH = h_MKBH.flatten(1, 2)
+        targets_MN = targets_MKB.flatten(1)
         nll_MN = self.engine.nll(self._head, h_MNH, targets_MN, self.precision, self._dropout(number))
         return nll_MN.view_as(targets_MKB)
 
@@ -202,7 +206,8 @@ class Model:
         learned = self.first_state(1)
         if all(e.scheme.learns for e in self.experiments):
             return learned
-        learns, carries = self._learns_M.view(-1, 1, 1), self._carries_M.view(-1, 1, 1)
+        learns = self._learns_M.view(-1, 1, 1)
+        carries = self._carries_M.view(-1, 1, 1)
         keep = carries & ~batch.reset_MB.unsqueeze(-1)
         return tuple(
             tuple(torch.where(learns, a, torch.where(keep, b, 0.0)) for a, b in zip(*pair, strict=True))

@@ -49,7 +49,8 @@ def configured(code: Code) -> Iterator[None]:
     from llvmlite import ir
 
     assert (code.bits, code.lanes, code.panel) == (32, EDGE, ROWS)
-    byte, small = ir.IntType(8), ir.IntType(64)
+    byte = ir.IntType(8)
+    small = ir.IntType(64)
     palette = [1] + [0] * 15 + [BYTES, 0] * 8 + [0] * 16 + [EDGE] * 8 + [0] * 8
     words = [int.from_bytes(bytes(palette[n : n + 8]), "little") for n in range(0, len(palette), 8)]
     with code.builder.goto_entry_block():
@@ -114,7 +115,8 @@ def block(
     begin: tuple[Value, Value] | None,  # the address of the initial sums, and how far their rows are apart
 ) -> None:
     """Compute out = begin + x·W."""
-    scratch, wide = code.scratch(ROWS * code.panel), code.panel
+    scratch = code.scratch(ROWS * code.panel)
+    wide = code.panel
     whole = rows // ROWS  # 1 or 0
     partly = code.number(1) - whole
 

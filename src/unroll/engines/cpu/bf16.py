@@ -55,10 +55,12 @@ def paired(code: Code, low: Value, high: Value) -> Value:
 
 def dot(code: Code, a: Value, b: Value, sums: Value) -> Value:
     """Add the products of a word's two numbers to each sum: first the upper, then the lower, each rounded once."""
-    a, b = code.bits_of(a), code.bits_of(b)
+    a = code.bits_of(a)
+    b = code.bits_of(b)
     if multiplies():
         return code.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", code.vector, sums, a, b)
-    (a_low, a_high), (b_low, b_high) = _split(code, a), _split(code, b)
+    a_low, a_high = _split(code, a)
+    b_low, b_high = _split(code, b)
     return code.fma(a_low, b_low, code.fma(a_high, b_high, sums))
 
 
@@ -72,7 +74,8 @@ def _to_words(code: Code, low: Value, high: Value, order: Iterable[int]) -> Valu
     """Round both vectors and put the results in this order."""
     from llvmlite import ir
 
-    builder, halves = code.builder, ir.VectorType(ir.IntType(16), 2 * code.lanes)
+    builder = code.builder
+    halves = ir.VectorType(ir.IntType(16), 2 * code.lanes)
     if rounds():
         rounded = code.intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", halves, high, low).it
     else:
@@ -88,7 +91,8 @@ def _rounded(code: Code, x: Value) -> Any:
 
     A NaN stays a NaN, and a subnormal number becomes 0.
     """
-    builder, bits = code.builder, code.bits_of(x)
+    builder = code.builder
+    bits = code.bits_of(x)
 
     def constant(value: int) -> Any:
         return code.like(bits, value).it

@@ -67,7 +67,8 @@ class Value:
 
     def at_most_number(self, bound: Value | int) -> Value:
         """The smaller of this whole number and the bound."""
-        builder, limit = self.code.builder, self.code.like(self, bound)
+        builder = self.code.builder
+        limit = self.code.like(self, bound)
         return Value(self.code, builder.select(builder.icmp_unsigned("<", self.it, limit.it), self.it, limit.it))
 
     def where_below(self, x: Value, bound: Value, other: Value) -> Value:
@@ -190,7 +191,8 @@ class Code:
 
     def spread(self, element: Value) -> Value:
         """A vector with one number in every lane."""
-        builder, undefined = self.builder, self._ir.Constant(self.vector, self._ir.Undefined)
+        builder = self.builder
+        undefined = self._ir.Constant(self.vector, self._ir.Undefined)
         zeros = self._ir.Constant(self._ir.VectorType(self._ir.IntType(32), self.lanes), [0] * self.lanes)
         first = builder.insert_element(undefined, element.it, self._ir.Constant(self._ir.IntType(32), 0))
         return Value(self, builder.shuffle_vector(first, undefined, zeros))

@@ -78,7 +78,8 @@ class _Nll(torch.autograd.Function):
 
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
-        h_MNH, targets_MN = h_MNH.contiguous(), targets_MN.contiguous()
+        h_MNH = h_MNH.contiguous()
+        targets_MN = targets_MN.contiguous()
         factors = h_MNH.new_empty(M, 0)
         if factors_of:
             factors = factors_of.of_x
@@ -88,7 +89,8 @@ class _Nll(torch.autograd.Function):
         W, O = (packed(weights, in_bf16=in_bf16) for weights in (dense_W, out_W))
         inputs = (h_MNH, W, dense_b.contiguous(), O, out_b.contiguous())
         results = (x_MND, p_MNV, shift_MN, total_MN, chosen_MN)
-        step, stretches = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(factors_of), in_bf16), _divided_rows(N)
+        step = forward_for(8 * h_MNH.dtype.itemsize, leak, bool(factors_of), in_bf16)
+        stretches = _divided_rows(N)
         room_PM = take((len(stretches), M, room_for(FORWARD, max(H, D), in_bf16)), h_MNH.dtype)
 
         calls = []

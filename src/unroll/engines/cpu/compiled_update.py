@@ -99,7 +99,8 @@ def _check_for(bits: int) -> Callable[..., None]:
 
 @cache
 def _change_for(optimiser: Any, moments: int, bits: int) -> Callable[..., None]:
-    factor_count, tensors = len(optimiser.factors(1)), 2 + moments
+    factor_count = len(optimiser.factors(1))
+    tensors = 2 + moments
 
     def change(
         code: Code,

@@ -39,7 +39,8 @@ def make(write: Write, bits: int, arguments: str, in_bf16: bool = False, **setti
             write(code, *values, **settings)
 
     write_into(function, bits, whole, in_bf16)
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
     parsed = binding.parse_assembly(str(module))
     tuning = binding.create_pipeline_tuning_options(speed_level=2)
     # The code is written in vectors, and its innermost loops are as long as they should be.
@@ -60,11 +61,13 @@ def _subnormals_are_0(builder: Any) -> Iterator[None]:
     """Set the processor's control word within this block, and restore the thread's own at the end."""
     from llvmlite import ir
 
-    word, kind = ir.IntType(32), ir.FunctionType(ir.VoidType(), [ir.PointerType()])
+    word = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()])
     module = builder.module
     load_word, set_word = (ir.Function(module, kind, f"llvm.x86.sse.{name}") for name in ("stmxcsr", "ldmxcsr"))
     with builder.goto_entry_block():
-        before, changed = builder.alloca(word), builder.alloca(word)
+        before = builder.alloca(word)
+        changed = builder.alloca(word)
     builder.call(load_word, [before])
     builder.store(builder.or_(builder.load(before, typ=word), word(FLUSH)), changed)
     builder.call(set_word, [changed])

@@ -27,13 +27,16 @@ from unroll.model.dropout import Dropout
 
 def factors(dropout: Dropout, purpose: str, N: int, H: int) -> Tensor:
     """The dropout factor of each element of [M, N, H]."""
-    M, dtype, together = len(dropout.words_M), dropout.rates_M.dtype, 4 * _lanes()
+    M = len(dropout.words_M)
+    dtype = dropout.rates_M.dtype
+    together = 4 * _lanes()
     groups = -(-N * H // together)
     out = take((M, groups * together), dtype)
     write = _factors_for(8 * dtype.itemsize)
     bounds = [math.ceil(rate * 2.0**32) for rate in dropout.rates_M.double().tolist()]
     scales_M = 1 / (1 - dropout.rates_M)
-    stretches, word = workers.divided(groups, workers.count()), randomness.purpose_word(purpose)
+    stretches = workers.divided(groups, workers.count())
+    word = randomness.purpose_word(purpose)
 
     batch = dropout.batch.data_ptr()
     runs = []
@@ -65,14 +68,17 @@ def _write(
     """Write factors. The counter is (block, batch, purpose, 0) and the key the seed, as in `randomness.philox`."""
     from llvmlite import ir
 
-    builder, lanes = code.builder, _lanes()
-    whole, wide = ir.VectorType(ir.IntType(64), lanes), ir.VectorType(code.element, lanes)
+    builder = code.builder
+    lanes = _lanes()
+    whole = ir.VectorType(ir.IntType(64), lanes)
+    wide = ir.VectorType(code.element, lanes)
 
     def every(number: Any, kind: Any = whole) -> Any:
         """One number in every lane."""
         if isinstance(number, int):
             return ir.Constant(kind, [number] * lanes)
-        undefined, zero = ir.Constant(kind, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        undefined = ir.Constant(kind, ir.Undefined)
+        zero = ir.Constant(ir.IntType(32), 0)
         lanes_of_0 = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
         return builder.shuffle_vector(builder.insert_element(undefined, number, zero), undefined, lanes_of_0)
 
@@ -83,16 +89,21 @@ def _write(
     for _ in range(ROUNDS - 1):
         keys.append(tuple(word(builder.add(k, every(s))) for k, s in zip(keys[-1], KEY_STEPS, strict=True)))
     others = [word(every(value.it)) for value in (code.load_index(batch, code.number(0)), purpose)]
-    kept, dropped, least = every(code.load_element(scale).it, wide), ir.Constant(wide, [0.0] * lanes), every(bound.it)
+    kept = every(code.load_element(scale).it, wide)
+    dropped = ir.Constant(wide, [0.0] * lanes)
+    least = every(bound.it)
     order = ir.Constant(whole, list(range(lanes)))
     with code.loop(groups) as n:
         blocks = builder.add(every(((first + n) * lanes).it), order)
-        c0, (c1, c2), c3 = word(blocks), others, every(0)
+        c0 = word(blocks)
+        c1, c2 = others
+        c3 = every(0)
         for k0, k1 in keys:
             p0, p1 = (builder.mul(c, every(m)) for c, m in zip((c0, c2), MULTIPLIERS, strict=True))
             high0, high1 = (builder.lshr(p, every(32)) for p in (p0, p1))
             c0, c2 = (builder.xor(builder.xor(h, c), k) for h, c, k in ((high1, c1, k0), (high0, c3, k1)))
-            c1, c3 = word(p1), word(p0)
+            c1 = word(p1)
+            c3 = word(p0)
         factors = [builder.select(builder.icmp_unsigned("<", c, least), dropped, kept) for c in (c0, c1, c2, c3)]
         # The four words of a block become neighbours; here the first vector holds all first words, and so on.
         halves = [_joined(builder, factors[n : n + 2], range(2 * lanes)) for n in (0, 2)]

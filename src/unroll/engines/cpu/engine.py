@@ -136,7 +136,8 @@ class _Recording:
     """A recorded step, and the starts of its batch's windows."""
 
     def __init__(self, step: Step, first: int) -> None:
-        self.threads, self._calls = workers.count(), RecordedCalls()
+        self.threads = workers.count()
+        self._calls = RecordedCalls()
         self._starts = [x.clone() for x in step.batches.at(first)]
         with self._calls:
             step.advance(step.batches.gather(step.number, *self._starts))

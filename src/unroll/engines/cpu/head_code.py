@@ -55,7 +55,8 @@ def forward(
         p_R = code.at(p, row * V)
         logits(code, h, W, b, O, o, x, p, room, row, R, H, D, V, leak=leak, factors=factors if drops else None)
         with code.loop(R) as r:
-            n, row_at = row + r, code.at(p_R, r * V)
+            n = row + r
+            row_at = code.at(p_R, r * V)
             code.store_element(code.load_element(code.at(row_at, code.load_index(targets, n))), code.at(chosen, n))
             _softmax(code, row_at, code.at(shift, n), code.at(total, n), V)
 
@@ -82,7 +83,8 @@ def logits(
     factors: Value | None = None,  # [N, D]: dropout's
 ) -> None:
     """Take rows through both layers."""
-    x_R, out_R = code.at(x, first * D), code.at(out, first * V)
+    x_R = code.at(x, first * D)
+    out_R = code.at(out, first * V)
     h_R = left_side(code, code.at(h, first * H), rows, H, room)
     product(code, x_R, h_R, W, rows, H, D, Begin(b, code.number(0)))
     with code.loop(rows * D // code.lanes) as v:
@@ -152,7 +154,8 @@ def backward(
     def chunk(row: Value, R: Value) -> None:
         h_R, x_R, p_R, d_h_R = (code.at(a, row * n) for a, n in ((h, H), (x, D), (p, V), (d_h, H)))
         with code.loop(R) as r:
-            n, row_at = row + r, code.at(p_R, r * V)
+            n = row + r
+            row_at = code.at(p_R, r * V)
             weight = code.at(d_nll, n)
             # (softmax − one-hot) · d_nll
             _scale(code, row_at, code.load_spread(weight), V)
@@ -165,8 +168,10 @@ def backward(
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
         product(code, d_x, left_side(code, p_R, R, V, room), O, R, V, D)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
-            j, address = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
-            value, total = code.load(address), code.at(d_b, j)
+            j = v * code.lanes
+            address = code.at(d_x, r * D + v * code.lanes)
+            value = code.load(address)
+            total = code.at(d_b, j)
             if drops:
                 value = value * code.load(code.at(factors, (row + r) * D + j))
             value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)

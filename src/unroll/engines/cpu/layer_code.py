@@ -48,7 +48,10 @@ def forward(
     looks_up: bool,
 ) -> None:
     """Take rows of a layer through all time steps; the first layer looks its `inputs` up."""
-    G, X, both, wide = H * cell.groups, H * len(cell.INPUTS), cell.both, code.wide()
+    G = H * cell.groups
+    X = H * len(cell.INPUTS)
+    both = cell.both
+    wide = code.wide()
     rest = cell.groups - both.stop  # groups that h alone fills
     states = (h, c)[: cell.STATES]
     with code.loop(T) as n:
@@ -64,10 +67,12 @@ def forward(
         left = left_side(code, code.at(h, before * H), rows, H, room)
         product(code, sums, left, W, rows, H, H * len(both), begin, G)
         if rest:
-            W_rest, goal = columns_of(code, W, H * len(both), H), code.at(record, H * both.stop)
+            W_rest = columns_of(code, W, H * len(both), H)
+            goal = code.at(record, H * both.stop)
             product(code, goal, left, W_rest, rows, H, H * rest, None, G)
         with code.loop(rows) as r:
-            row, row_record = before + r, code.at(record, r * G)
+            row = before + r
+            row_record = code.at(record, r * G)
             symbol = code.at(inputs, code.load_index(x, row) * X) if looks_up else row_record
             with code.loop(H // wide.lanes) as v:
                 j = v * wide.lanes
@@ -124,9 +129,13 @@ def backward(
 
     Those are added up block by block, while the block's rows are in the cache.
     """
-    G, X, recurrent, wide = H * cell.groups, H * len(cell.INPUTS), H * len(cell.RECURRENT), code.wide()
+    G = H * cell.groups
+    X = H * len(cell.INPUTS)
+    recurrent = H * len(cell.RECURRENT)
+    wide = code.wide()
     h_columns = H * cell.both.start  # the first column that h fills
-    states, d_states = (h, c)[: cell.STATES], (d_h, d_c)[: cell.STATES]
+    states = (h, c)[: cell.STATES]
+    d_states = (d_h, d_c)[: cell.STATES]
     bound = wide.load_spread(clip)
     arriving = [(code.at(d, first * H), rows * H) for d in d_states]
     H_apart, G_apart = (spaced(n, code.lanes) for n in (H, G))
@@ -138,7 +147,8 @@ def backward(
         steps = (T - begin).at_most_number(together)
         with code.loop(steps, backwards=True) as n:
             before = (begin + n) * B + first
-            record, d_h_rows = code.at(records, before * G), code.at(d_h, first * H)
+            record = code.at(records, before * G)
+            d_h_rows = code.at(d_h, first * H)
             with code.loop((begin + n + S) // T):  # once or not at all
                 _add(code, d_h_rows, code.at(d_out, (before - (T - S) * B) * H), rows * H)
             with code.loop(rows) as r, code.loop(H // wide.lanes) as v:
@@ -171,7 +181,8 @@ def backward(
                 if cell.INPUTS != cell.RECURRENT:
                     d_left = left_side(code, record, rows, X, room, G)
                 product(code, code.at(d_x, before * K), d_left, W_x, rows, X, K)
-        row, terms = begin * B + first, Terms(rows, steps, B)
+        row = begin * B + first
+        terms = Terms(rows, steps, B)
         d_record = code.at(records, row * G)
         if sums_weights:
             _add_weights(code, d_W, code.at(h, row * H), d_record, terms, H, G, h_columns, recurrent)
@@ -243,7 +254,8 @@ def _add(code: Code, out: Value, x: Value, elements: Value) -> None:
 def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value, columns: Value) -> None:
     """Add each row of x [N] to out, in the first columns."""
     with code.loop(columns // code.lanes) as v:
-        address, total = code.at(out, v * code.lanes), Variable(code, code.load(code.at(out, v * code.lanes)))
+        address = code.at(out, v * code.lanes)
+        total = Variable(code, code.load(code.at(out, v * code.lanes)))
         with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
             total.set(total.get() + code.load(code.at(x, (s * terms.apart + r) * N + v * code.lanes)))
         code.store(total.get(), address)

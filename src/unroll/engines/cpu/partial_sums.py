@@ -39,7 +39,8 @@ class PartialSums:
         P, apart = self._memory_P.shape
         of_first_thread = self.by_thread[0]
         totals = [take(tuple(sums.shape), sums.dtype) for sums in of_first_thread]
-        threads, calls = workers.count() if apart > ONE_THREAD else 1, []
+        threads = workers.count() if apart > ONE_THREAD else 1
+        calls = []
         for total, sums in zip(totals, of_first_thread, strict=True):
             n = sums.shape[-1]
             rows = workers.divided(sums.numel() // max(n, 1), threads)

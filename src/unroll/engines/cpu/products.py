@@ -80,7 +80,8 @@ def product(
 
     def all_rows(panels: int, height: int, q: Value, tiles: Value) -> None:
         """Take all rows of a few panels: tiles of the full height, and the other rows by fours and ones."""
-        rest, next_panels = rows - tiles * height, code.at(W, (q + panels) * K * code.panel)
+        rest = rows - tiles * height
+        next_panels = code.at(W, (q + panels) * K * code.panel)
         # While the first tiles are multiplied, the next panels are fetched, a quarter with each tile.
         fetching = tiles.at_most_number(4)
         with code.loop(fetching) as n:
@@ -140,7 +141,8 @@ def left_side(code: Code, x: Value, rows: Value, K: Value, room: Value, apart: V
     if not code.in_bf16:
         return Left(x, apart)
     with code.loop(rows) as r, code.loop(K // code.panel) as n:
-        source, k = code.at(x, r * apart + n * code.panel), n * code.lanes
+        source = code.at(x, r * apart + n * code.panel)
+        k = n * code.lanes
         words = bf16.in_order(code, code.load(source), code.load(code.at(source, code.lanes)))
         goal = amx.left_index(r, k, K // 2) if amx.available() else r * (K // 2) + k
         code.store(words, code.at(room, goal))
@@ -198,8 +200,10 @@ def _sums(
     panels: int,
 ) -> None:
     """Add up a tile; its sums stay in registers."""
-    numbers, vectors = [code.number(row) for row in range(count)], range(VECTORS * panels)
-    zero, sums = code.constant(0.0), []
+    numbers = [code.number(row) for row in range(count)]
+    vectors = range(VECTORS * panels)
+    zero = code.constant(0.0)
+    sums = []
     for row in numbers:
         row_begin = begin and begin.at(code, row)
         begun = [code.load(code.at(row_begin, v * code.lanes)) if row_begin else zero for v in vectors]

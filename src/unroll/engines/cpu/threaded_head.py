@@ -66,13 +66,18 @@ class _Nll(torch.autograd.Function):
         P = len(chunks)
         d_h = torch.empty(M, N, H, dtype=h_MNH.dtype)
         # Each thread adds up its rows' part of the weights' gradients.
-        d_W_MPHD, d_O_MPDV = dense_W.new_empty(M, P, H, D), out_W.new_empty(M, P, D, V)
-        d_dense_b_MPD, d_out_b_MPV = dense_W.new_zeros(M, P, D), out_W.new_zeros(M, P, V)
+        d_W_MPHD = dense_W.new_empty(M, P, H, D)
+        d_O_MPDV = out_W.new_empty(M, P, D, V)
+        d_dense_b_MPD = dense_W.new_zeros(M, P, D)
+        d_out_b_MPV = out_W.new_zeros(M, P, V)
         minus_one = h_MNH.new_full((), -1)
-        W_back, O_back = dense_W.transpose(1, 2), out_W.transpose(1, 2)
+        W_back = dense_W.transpose(1, 2)
+        O_back = out_W.transpose(1, 2)
 
         def work(m: int, thread: int) -> None:
-            d_W, d_O, begun = d_W_MPHD[m, thread], d_O_MPDV[m, thread], 0.0
+            d_W = d_W_MPHD[m, thread]
+            d_O = d_O_MPDV[m, thread]
+            begun = 0.0
             for rows, (x_RD, d_logits) in zip(chunks[thread], held[m][thread], strict=True):
                 targets, d_nll = (v[m, rows].unsqueeze(-1) for v in (targets_MN, d_nll_MN))
                 # (softmax − one-hot) · d_nll

@@ -26,7 +26,8 @@ class ThreadedUpdate(JudgedUpdate):
 
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
         """Change weights and moments of the runs that are alive."""
-        fleet, all_alive = self.fleet, bool(alive_M.all())
+        fleet = self.fleet
+        all_alive = bool(alive_M.all())
         pieces = []
         for name, gradient in gradients.items():
             rows = max(1, PIECE // (gradient.numel() // gradient.shape[1]))

@@ -207,7 +207,9 @@ def _pause(code: Code) -> None:
     """Do nothing, with the instruction that saves power while a core waits."""
     from llvmlite import ir
 
-    (name, hint), module, small = PAUSE[platform.machine()], code.builder.module, ir.IntType(32)
+    name, hint = PAUSE[platform.machine()]
+    module = code.builder.module
+    small = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [small] * len(hint))
     function = module.globals.get(f"llvm.{name}") or ir.Function(module, kind, f"llvm.{name}")
     code.builder.call(function, [ir.Constant(small, x) for x in hint])

@@ -63,14 +63,16 @@ def add_transposed_product(
     if code.in_bf16 and amx.available():
         _add_blocks(code, out, x, y, terms, K, N, first, columns)
         return
-    x_copied, y_copied = code.scratch((BLOCK + 1) * GROUP * code.lanes), code.scratch(BLOCK * code.panel)
+    x_copied = code.scratch((BLOCK + 1) * GROUP * code.lanes)
+    y_copied = code.scratch(BLOCK * code.panel)
     R = terms.steps * terms_of(terms.rows, code.in_bf16)
     apart = (R + 1) * code.lanes  # how far the vectors of x are apart: not a power of two
     rows_apart = spaced(N, code.lanes)
     height = min(ROWS, code.lanes)  # rows of a tile
     whole = K // code.lanes
     with code.loop((whole + (GROUP - 1)) // GROUP) as n:
-        k, vectors = n * (GROUP * code.lanes), (whole - n * GROUP).at_most_number(GROUP)
+        k = n * (GROUP * code.lanes)
+        vectors = (whole - n * GROUP).at_most_number(GROUP)
         _copy(code, x_copied, apart, code.lanes, code.at(x, k), K, terms, vectors)
         with code.loop(columns // code.panel) as q:
             column = first + q * code.panel
@@ -97,7 +99,8 @@ def _add_blocks(
     """Compute the same product by AMX, which reads each column of x as a row."""
     lanes, edge = code.lanes, amx.EDGE
     most = BLOCK + edge  # words, filled up to whole tiles
-    x_paired, x_turned = code.scratch(most * lanes), code.scratch(most * GROUP * lanes)
+    x_paired = code.scratch(most * lanes)
+    x_turned = code.scratch(most * GROUP * lanes)
     y_copied = code.scratch(most * code.panel)
     R = terms.steps * terms_of(terms.rows, True)
     filled = (R + (edge - 1)) // edge * edge
@@ -107,9 +110,11 @@ def _add_blocks(
     def write(code: Code, out: Value, apart: Value, x: Value, y: Value, R: Value) -> None:
         amx.add_block(code, out, apart, x, y, R)
 
-    whole, rows_apart = K // lanes, spaced(N, lanes)
+    whole = K // lanes
+    rows_apart = spaced(N, lanes)
     with code.loop((whole + (GROUP - 1)) // GROUP) as n:
-        k, vectors = n * (GROUP * lanes), (whole - n * GROUP).at_most_number(GROUP)
+        k = n * (GROUP * lanes)
+        vectors = (whole - n * GROUP).at_most_number(GROUP)
         with code.loop(vectors) as v:
             _copy(code, x_paired, 0, lanes, code.at(x, k + v * lanes), K, terms, code.number(1))
             with code.loop(filled // edge) as r:
@@ -137,13 +142,15 @@ def _copy(
     """Copy vectors of each row into a new order; in bfloat16, every two rows become words."""
     if not code.in_bf16:
         with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
-            row, goal = code.at(x, (s * terms.apart + r) * N), code.at(out, (s * terms.rows + r) * rows_apart)
+            row = code.at(x, (s * terms.apart + r) * N)
+            goal = code.at(out, (s * terms.rows + r) * rows_apart)
             with code.loop(vectors) as v:
                 code.store(code.load(code.at(row, v * code.lanes)), code.at(goal, v * vectors_apart))
         return
     pairs, odd = terms.rows // 2, terms.rows % 2
     with code.loop(terms.steps) as s:
-        source, goal = code.at(x, s * terms.apart * N), code.at(out, s * (pairs + odd) * rows_apart)
+        source = code.at(x, s * terms.apart * N)
+        goal = code.at(out, s * (pairs + odd) * rows_apart)
         with code.loop(pairs) as p, code.loop(vectors) as v:
             low = code.at(source, p * 2 * N + v * code.lanes)
             words = bf16.paired(code, code.load(low), code.load(code.at(low, N)))

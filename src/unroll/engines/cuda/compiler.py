@@ -113,7 +113,8 @@ def _load(sources: tuple[Path, ...], defines: tuple[tuple[str, Any], ...], devic
     # The suffix a unlocks the matrix instructions that Hopper alone has.
     architecture = f"sm_{capability[0]}{capability[1]}{'a' if capability[0] >= 9 else ''}"
     options = [f"-arch={architecture}", "-std=c++17", *(f"-D{k}={v}" for k, v in defines)]
-    text, name = "\n".join(source.read_text("utf-8") for source in sources), sources[-1].name
+    text = "\n".join(source.read_text("utf-8") for source in sources)
+    name = sources[-1].name
     digest = hashlib.sha256("\0".join([text, *options, str(torch.version.cuda)]).encode()).hexdigest()
     path = cache_folder() / "cuda" / f"{sources[-1].stem}-{digest[:32]}.code"
     cached = cached_files.content(path, LARGEST)

@@ -58,8 +58,11 @@ class _Head(torch.autograd.Function):
         real = PRECISIONS[precision].products
         (M, N, _), D, V = h.shape, dense_W.shape[2], out_W.shape[2]
         code = _code(real, leak, D)
-        h, dense_W, out_W = h.to(real), dense_W.to(real), out_W.to(real)
-        targets, out_b = targets.to(torch.int32).contiguous(), out_b.contiguous()
+        h = h.to(real)
+        dense_W = dense_W.to(real)
+        out_W = out_W.to(real)
+        targets = targets.to(torch.int32).contiguous()
+        out_b = out_b.contiguous()
         h = dropout.dropped(h)
         x = torch.bmm(h, dense_W)
         code["activate"].launch(_blocks(x, 8), THREADS, x, dense_b.contiguous(), *dropout[:3], OUT, N * D, D)

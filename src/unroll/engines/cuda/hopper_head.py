@@ -70,7 +70,8 @@ class _Way(NamedTuple):
         return arranged
 
     def launch(self, M: int, N: int, D: int, *arguments: compiler.Argument) -> None:
-        name, shared = "head_backward" if self.back else "head_forward", self.shared(D)
+        name = "head_backward" if self.back else "head_forward"
+        shared = self.shared(D)
         self.function(name, shared).launch((self.blocks(N), M), 128 * self.groups, *arguments)
 
     def blocks(self, N: int) -> int:
@@ -146,12 +147,17 @@ class _Head(torch.autograd.Function):
         leak: float,
         trains: bool,
     ) -> Tensor:
-        (M, N, H), D, V, device = h.shape, dense_W.shape[2], out_W.shape[2], h.device
+        M, N, H = h.shape
+        D = dense_W.shape[2]
+        V = out_W.shape[2]
+        device = h.device
         way = _way(False, M, N, H, D, V, dropout.any, leak)
         h = dropout.dropped(h.to(torch.bfloat16))
         if h.stride(2) != 1 or h.stride(1) % 8 or h.stride(0) % 8 or h.data_ptr() % 16:
             h = h.clone(memory_format=torch.contiguous_format)  # rows are read 16 bytes at a time
-        dense_W, dense_b, out_W = dense_W.contiguous(), dense_b.contiguous(), out_W.contiguous()
+        dense_W = dense_W.contiguous()
+        dense_b = dense_b.contiguous()
+        out_W = out_W.contiguous()
         likelihood = torch.empty(M, N, device=device)
         x = wrong = positive = kept = None
         if trains:
@@ -159,7 +165,8 @@ class _Head(torch.autograd.Function):
             # Softmax − one-hot: how wrong every symbol's probability is.
             wrong = torch.empty(M, N, way.symbols, dtype=torch.bfloat16, device=device)
             bits = torch.empty(1 + dropout.any, M, -(-N // ROWS) * ROWS, D // 8, dtype=torch.uint8, device=device)
-            positive, kept = bits[0], bits[1] if dropout.any else None
+            positive = bits[0]
+            kept = bits[1] if dropout.any else None
         weights = (dense_W, dense_b, out_W)
         arranged = side_stream.done(lambda: way.arranged(*weights))
         if trains:
@@ -182,7 +189,8 @@ class _Head(torch.autograd.Function):
         h, x, wrong, positive, kept = ctx.saved_tensors
         (M, N, H), (D, V), device = h.shape, ctx.sizes, h.device
         way = _way(True, M, N, H, D, V, ctx.dropout.any, ctx.leak)
-        d_x, d_logits = torch.empty_like(x), torch.empty_like(wrong)
+        d_x = torch.empty_like(x)
+        d_logits = torch.empty_like(wrong)
         d_h = torch.empty(M, N, H, dtype=h.dtype, device=device) if way.outer else None
         d_b = torch.empty(M, way.blocks(N), D + way.symbols, device=device)
         way.launch(
@@ -191,8 +199,10 @@ class _Head(torch.autograd.Function):
         )  # fmt: skip
         if d_h is None:
             d_h = torch.bmm(d_x, ctx.dense_W)
-        d_dense_W, d_out_W = torch.empty(M, H, D, device=device), torch.empty(M, D, way.symbols, device=device)
-        d_dense_b, d_out_b = torch.empty(M, D, device=device), torch.empty(M, V, device=device)
+        d_dense_W = torch.empty(M, H, D, device=device)
+        d_out_W = torch.empty(M, D, way.symbols, device=device)
+        d_dense_b = torch.empty(M, D, device=device)
+        d_out_b = torch.empty(M, V, device=device)
 
         def weight_gradients() -> None:
             multiply_into(d_out_W, x.transpose(1, 2), d_logits)

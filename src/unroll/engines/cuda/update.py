@@ -34,7 +34,8 @@ class FusedUpdate(Update):
     """Applies one optimiser to all parameters of a fleet."""
 
     def __init__(self, fleet: FleetTensors) -> None:
-        device, optimiser = fleet.learning_rate_M.device, optimisers.of(fleet.optimiser)
+        device = fleet.learning_rate_M.device
+        optimiser = optimisers.of(fleet.optimiser)
         assert optimiser is not None
         texts = {"UPDATE": optimiser.UPDATE, "BEFORE": optimiser.BEFORE}
         defines = {name: " ".join(text.split()) for name, text in texts.items()}
@@ -42,7 +43,8 @@ class FusedUpdate(Update):
         runs = len(fleet.learning_rate_M)
         self._losses_M2 = torch.zeros(runs, 2, dtype=torch.float64, device=device)
         self._seen_M = torch.zeros(runs, dtype=torch.long, device=device)
-        self._fleet, self._d_nll_MKB = fleet, loss_gradient(fleet)
+        self._fleet = fleet
+        self._d_nll_MKB = loss_gradient(fleet)
 
     @staticmethod
     def knows(optimiser: Optimiser) -> bool:
@@ -122,7 +124,8 @@ def _groups(tensors: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def _table(tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]]) -> tuple[_Tensors, int]:
-    table, chunks = _Tensors(), 0
+    table = _Tensors()
+    chunks = 0
     for n, (parameter, gradient, moments) in enumerate(tensors):
         for name, tensor in zip(
             ("parameter", "gradient", "first", "second"), (parameter, gradient, moments[0], moments[-1]), strict=True

@@ -32,7 +32,8 @@ class Step(CellStep):
         """Compute a step with one division for i, f and g, and one for o and tanh of c."""
         (a_i, a_f, a_g, a_o), (_, c) = record, state
         if self.peepholes != "off":
-            a_i, a_f = code.fma(w[0], c, a_i), code.fma(w[1], c, a_f)
+            a_i = code.fma(w[0], c, a_i)
+            a_f = code.fma(w[1], c, a_f)
         i, f, g = quotients(code, sigmoid(code, a_i), sigmoid(code, a_f), tanh(code, a_g))
         c_after = code.fma(i, g, f * c)
         if self.peepholes != "off":
@@ -48,7 +49,9 @@ class Step(CellStep):
         d_c = code.fma(d_h * o, one - t * t, d_c)
         if self.peepholes == "lasagne":
             d_c = code.fma(d_o, w[2], d_c)
-        d_i, d_f, d_g = d_c * g * (i * (one - i)), d_c * c * (f * (one - f)), d_c * i * (one - g * g)
+        d_i = d_c * g * (i * (one - i))
+        d_f = d_c * c * (f * (one - f))
+        d_g = d_c * i * (one - g * g)
         d_c, d_w = d_c * f, []
         if self.peepholes != "off":
             d_c = code.fma(d_f, w[1], code.fma(d_i, w[0], d_c))

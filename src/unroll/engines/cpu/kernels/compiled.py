@@ -98,7 +98,8 @@ class _Layer(torch.autograd.Function):
         W_x, b = (arranged(value, H, cell.INPUTS) for value in (W_x, b))
         W_h = arranged(grown(W_h, 1, H), H, cell.RECURRENT)
         w = W_h.new_zeros(M, cell.EXTRA, H) if w_c is None else grown(w_c, 2, H).contiguous()
-        records, kept = take((M, T, B, cell.groups * H), dtype), take((M, T, B, cell.KEPT * H), dtype)
+        records = take((M, T, B, cell.groups * H), dtype)
+        kept = take((M, T, B, cell.KEPT * H), dtype)
         states = [take((M, T + 1, B, H), dtype) for _ in first]
         for over_time, s in zip(states, first, strict=True):
             over_time[:, 0] = grown(s, 2, H)
@@ -147,10 +148,13 @@ class _Layer(torch.autograd.Function):
         d_first = [W_h.new_empty(M, B, H) for _ in states]
         looks_up = not x.is_floating_point()
         if looks_up:
-            K, W_x_packed, d_x = W_x.shape[1], x.new_empty(0), x.new_empty(0)
+            K = W_x.shape[1]
+            W_x_packed = x.new_empty(0)
+            d_x = x.new_empty(0)
         else:
             K = x.shape[3]
-            W_x_packed, d_x = packed(grown(W_x, 1, K), True, in_bf16), take(tuple(x.shape), dtype)
+            W_x_packed = packed(grown(W_x, 1, K), True, in_bf16)
+            d_x = take(tuple(x.shape), dtype)
         rows = _stretches(slice(0, B), 1)
         P = len(rows)
         sums_weights = B >= P * ENOUGH_ROWS
@@ -180,7 +184,8 @@ class _Layer(torch.autograd.Function):
         d_w, d_W_h, d_W_x, d_b = sums.totals()
         d_records_MNG = records.view(M, T * B, G)
         if not sums_weights:
-            h_MNH, filled = states[0][:, :T].flatten(1, 2), slice(0, len(cell.INPUTS) * H)
+            h_MNH = states[0][:, :T].flatten(1, 2)
+            filled = slice(0, len(cell.INPUTS) * H)
             d_W_h = _weight_gradient(h_MNH, d_records_MNG, slice(cell.both.start * H, G), in_bf16)
             if looks_up:
                 d_W_x = _scattered(x, K, d_records_MNG, filled)
@@ -223,7 +228,8 @@ def _scattered(ids: Tensor, V: int, d_records_MNG: Tensor, filled: slice) -> Ten
     from unroll.engines.cpu.layer_code import scatter_for
 
     M, N, G = d_records_MNG.shape
-    d_W_x, scatter = d_records_MNG.new_zeros(M, V, G), scatter_for(8 * d_records_MNG.dtype.itemsize)
+    d_W_x = d_records_MNG.new_zeros(M, V, G)
+    scatter = scatter_for(8 * d_records_MNG.dtype.itemsize)
 
     runs = [[start(x, m) for x in (d_records_MNG, ids, d_W_x)] for m in range(M)]
     columns = _stretches(filled, panel(d_W_x.dtype))

@@ -55,7 +55,8 @@ class Progressive:
 
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         self._weights, self._rows = weights, 0
-        self._head, self._scratch = Head(weights, capacity), Scratch(weights, capacity)
+        self._head = Head(weights, capacity)
+        self._scratch = Scratch(weights, capacity)
         self._state = [[weights.zeros(capacity, weights.H) for _ in layer] for layer in weights.first]
         self._state[-1][0] = self._head.h  # the top layer's h is what the head reads
         self._ids = np.zeros(capacity, np.int64)

@@ -48,7 +48,8 @@ class _Layer(NamedTuple):
         from unroll.engines.cpu.layer_code import arranged, forward_for
 
         W_x, b = (arranged(x.detach()[0], H, cell.INPUTS) for x in (layer.W_x, layer.b))
-        W_h, w_c = arranged(layer.W_h.detach()[0], H, cell.RECURRENT), layer.extra.get("w_c")
+        W_h = arranged(layer.W_h.detach()[0], H, cell.RECURRENT)
+        w_c = layer.extra.get("w_c")
         w = W_h.new_zeros(cell.EXTRA, H) if w_c is None else grown(w_c.detach()[0], 1, H)
         inputs = W_x + b if first else b
         code = forward_for(8 * W_h.dtype.itemsize, cell, first, False)
@@ -63,10 +64,13 @@ class Weights:
         from unroll.engines.cpu.head_code import logits_for
 
         parameters = {name: value.detach()[0] for name, value in model.parameters.items()}
-        self.dtype, self.symbols, self.hidden = model.dtype, model.vocabularies[0], len(parameters["dense.W"])
+        self.dtype = model.dtype
+        self.symbols = model.vocabularies[0]
+        self.hidden = len(parameters["dense.W"])
         D, V = parameters["out.W"].shape
         self.H, self.D, self.V = (padded(n, self.dtype) for n in (self.hidden, D, V))
-        cell, network = cells.of(model.cell), model.network
+        cell = cells.of(model.cell)
+        network = model.network
         assert cell  # else this model is not supported
         self.groups = cell.groups
         self.layers = [_Layer.of(layer, self.H, n == 0, cell) for n, layer in enumerate(network.layers)]

@@ -31,7 +31,8 @@ class _Windows:
         self.state = [[weights.zeros(k2, weights.H) for _ in layer] for layer in weights.first]
         self._arrays = [[s.numpy() for s in layer] for layer in self.state]
         self._ids = np.zeros(k2, np.int64)
-        self._ids_at, self._at = self._ids.ctypes.data, [tuple(s.data_ptr() for s in x) for x in self.state]
+        self._ids_at = self._ids.ctypes.data
+        self._at = [tuple(s.data_ptr() for s in x) for x in self.state]
         self._weights, self._k2, self._read = weights, k2, 0
 
     def restart(self) -> None:
@@ -45,7 +46,8 @@ class _Windows:
 
     def begin(self, token: int) -> int:
         """Begin a window in the oldest one's slot; return how many windows read the token."""
-        slot, begun = self._read % self._k2, min(self._read + 1, self._k2)
+        slot = self._read % self._k2
+        begun = min(self._read + 1, self._k2)
         for layer, first in zip(self._arrays, self._weights.first, strict=True):
             for s, value in zip(layer, first, strict=True):
                 s[slot] = value

@@ -69,7 +69,8 @@ class HostLayer:
 
 
 def _pointwise(cell: cells.RecurrentCell, layer: Layer) -> Callable[..., None] | None:
-    H, size = layer.W_h.shape[1], layer.W_h.element_size()
+    H = layer.W_h.shape[1]
+    size = layer.W_h.element_size()
     if type(cell) is not lstm.Cell or not builder.available() or H * size % builder.vector_bytes():
         return None
     from unroll.engines.cpu.steppers.lstm_pointwise import pointwise_for
@@ -91,10 +92,15 @@ class Work:
         self.peepholes, self.alone = peepholes, alone
         self.half, self.one = (np.array(x, pre.dtype) for x in (0.5, 1.0))
         # Views for the steps.
-        self.pre_t, self.product_t = torch.from_numpy(pre), torch.from_numpy(product)
-        self.gates, self.products = tuple(pre), tuple(product)
-        self.before_last, self.after_first, self.middle = pre[:-1], pre[1:], pre[1:-1]
-        self.product_before_last, self.product_middle = product[:-1], product[1:-1]
+        self.pre_t = torch.from_numpy(pre)
+        self.product_t = torch.from_numpy(product)
+        self.gates = tuple(pre)
+        self.products = tuple(product)
+        self.before_last = pre[:-1]
+        self.after_first = pre[1:]
+        self.middle = pre[1:-1]
+        self.product_before_last = product[:-1]
+        self.product_middle = product[1:-1]
         self.gates_at = [gate.ctypes.data for gate in self.gates]
         self.peepholes_at = 0 if layer.peepholes is None else layer.peepholes.ctypes.data
 

@@ -20,7 +20,8 @@ class _Tile:
     """A tile of rows of the state, their scratch, and one step of all layers."""
 
     def __init__(self, state: list[list[Array]], start: int, size: int, work: list[Work]) -> None:
-        self._rows, self._work = slice(start, start + size), work
+        self._rows = slice(start, start + size)
+        self._work = work
         self._state = [tuple(s[self._rows] for s in layer) for layer in state]
         gates = len(work[0].pre)
         self._h_t = [tiles.shared(torch.from_numpy(layer[0]), gates) for layer in self._state]

@@ -26,8 +26,10 @@ class Weights:
         self.dtype, self.symbols = model.dtype, model.vocabularies[0]
         self.layers = [HostLayer.of(model.cell, layer, n == 0) for n, layer in enumerate(model.network.layers)]
         self.first = [[s[0, 0].numpy().copy() for s in state] for state in model.first_state(1)]
-        self.dense_W, self.out_W = parameters["dense.W"], parameters["out.W"]
-        self.dense_b, self.out_b = parameters["dense.b"].numpy(), parameters["out.b"].numpy()
+        self.dense_W = parameters["dense.W"]
+        self.out_W = parameters["out.W"]
+        self.dense_b = parameters["dense.b"].numpy()
+        self.out_b = parameters["out.b"].numpy()
         self.hidden = len(self.dense_W)
         matrices = [W for layer in self.layers for W in (layer.W_x, layer.W_h) if W is not None]
         self.sizes = tiles.alike([*matrices, self.dense_W, self.out_W])

@@ -67,7 +67,8 @@ class Rolling:
     def _read(self, row: _Windows, token: int) -> Array:
         """Let one row's windows read a token; return the h that predicts the next token."""
         k2 = self._k2
-        begins, begun = row.read % k2, min(row.read + 1, k2)
+        begins = row.read % k2
+        begun = min(row.read + 1, k2)
         layers = self._scratch[begun - 1]
         below: Tensor | None = None
         for work, state, first, whole_t in zip(layers, row.state, self._weights.first, row.h_t, strict=True):

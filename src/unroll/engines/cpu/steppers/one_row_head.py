@@ -52,7 +52,8 @@ class OneRowHead:
 
     def __init__(self, h: Tensor, head: Sequence[Tensor], dense: Tensor, out: Tensor) -> None:
         W, b, O, o = head
-        bits, width = 8 * h.element_size(), panel(h.dtype)
+        bits = 8 * h.element_size()
+        width = panel(h.dtype)
         (_, H, _), (_, D, _) = W.shape, O.shape
         self._dense = dense_layer_for(bits, True)
         self._out = dense_layer_for(bits, False)

@@ -60,7 +60,8 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
     """Take all layers over all time steps."""
     units = network.layers[0].W_h.shape[1]
     H = min(width for width in WIDTHS if width >= units)
-    layers, at, below = network.layers, [], ids_MTB.to(torch.int32).contiguous()
+    layers, at = network.layers, []
+    below = ids_MTB.to(torch.int32).contiguous()
     if units < H:
         # Padded units have weights of 0, so their h and all their gradients are 0.
         layers = tuple(_widened(layer, network.cell.GATES, units, H, n > 0) for n, layer in enumerate(layers))
@@ -137,10 +138,14 @@ class _Code(NamedTuple):
 
     def forward_weights(self, W_h: Tensor, W_x: Tensor | None, b: Tensor) -> tuple[Tensor, Tensor | None]:
         """W_h in the order in which threads hold it; given W_x, also x·W_x + b of each symbol: [M, I, H, S]."""
-        (M, *_), I = W_h.shape, 0 if W_x is None else W_x.shape[1]
-        packed, pre_x = self._packed_memory(W_h), None
+        M, *_ = W_h.shape
+        I = 0 if W_x is None else W_x.shape[1]
+        packed = self._packed_memory(W_h)
+        pre_x = None
         if W_x is not None:
-            pre_x, W_x, b = torch.empty(M, I, self.hidden, 4, device=b.device), W_x.contiguous(), b.contiguous()
+            pre_x = torch.empty(M, I, self.hidden, 4, device=b.device)
+            W_x = W_x.contiguous()
+            b = b.contiguous()
         self.launch("pack_forward", packed[0].numel() // 8 + I * THREADS, M, W_h, packed, W_x, b, pre_x, I)
         return packed, pre_x
 
@@ -183,9 +188,12 @@ class _Layer(torch.autograd.Function):
         w_c: Tensor | None,
         *first: Tensor,
     ) -> State:
-        (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
+        M, T, B = below.shape[:3]
+        H = W_h.shape[1]
+        device = W_h.device
         code = _code(cell, H, M, B)
-        first, W_h = tuple(s.contiguous() for s in first), W_h.contiguous()
+        first = tuple(s.contiguous() for s in first)
+        W_h = W_h.contiguous()
         w_c = None if w_c is None else w_c.contiguous()
         ids = below if below.dtype == torch.int32 else None
         packed, pre_x = code.forward_weights(W_h, None if ids is None else W_x, b)
@@ -232,7 +240,8 @@ class _Layer(torch.autograd.Function):
             return torch.empty(M, *shape, device=device)
 
         d_gates = torch.empty(M, T * B, H * 4, dtype=torch.bfloat16, device=device)
-        d_first, totals = tuple(torch.empty_like(s) for s in first), memory(tiles, TOTALS, H)
+        d_first = tuple(torch.empty_like(s) for s in first)
+        totals = memory(tiles, TOTALS, H)
         d_h = d_h.contiguous()
         side_stream.wait()
         side_stream.begins()
@@ -242,7 +251,10 @@ class _Layer(torch.autograd.Function):
         )  # fmt: skip
         side_stream.catch_up()
         sums = product(h[:, :T].flatten(1, 2).transpose(1, 2), d_gates)
-        d_W_h, d_W_x, d_b, d_w_c = memory(H, G), memory(I, G), memory(G), None if w_c is None else memory(3, H)
+        d_W_h = memory(H, G)
+        d_W_x = memory(I, G)
+        d_b = memory(G)
+        d_w_c = None if w_c is None else memory(3, H)
         # A first state that all rows share has one gradient, which is in the totals.
         d_shared = () if _row_stride(first) else d_first
         results = (d_W_h, d_W_x, d_b, *(*d_shared, None, None)[:2], d_w_c)

@@ -100,10 +100,12 @@ class NaiveWindows(LastTokens):
 
     def logits(self) -> Array:
         """Each row's logits, after all windows have been read whole; shorter ones begin later: all end together."""
-        machine, lengths = self._machine, np.array([len(window) for window in self.windows])
+        machine = self._machine
+        lengths = np.array([len(window) for window in self.windows])
         if machine.streams != len(lengths):
             machine.begin(len(lengths))
-        table, steps = np.zeros(len(lengths), ROW), int(lengths.max())
+        table = np.zeros(len(lengths), ROW)
+        steps = int(lengths.max())
         table["begun"], table["draws"] = machine.now + steps - lengths, FAR
         table["prompt"] = np.cumsum(lengths) - lengths
         tokens = np.array([token for window in self.windows for token in window], np.int32)
@@ -181,6 +183,7 @@ def fill(row: np.void, seat: Seat) -> None:
     """Fill a stream's row of the table, all but the start of its prompt."""
     row["begun"], row["draws"], row["seed"] = seat.begun, seat.draws, seat.seed
     decoding: Decoding = seat.decoding
-    row["temperature"], row["top_k"] = decoding.temperature, min(decoding.top_k or 0, FAR)
+    row["temperature"] = decoding.temperature
+    row["top_k"] = min(decoding.top_k or 0, FAR)
     row["top_p"] = 2.0 if decoding.top_p is None else decoding.top_p  # above 1: no limit
     row["log_min_p"] = math.log(decoding.min_p) if decoding.min_p else -math.inf

@@ -139,7 +139,8 @@ class Machine:
         places, kept = w.resident(self._blocks, self._room - WARPS * SCRATCH)
         self._many = self._task("generate", self._blocks, WARPS, places, kept, kept + WARPS * SCRATCH)
         self._one = self._alone() or self._many
-        self._layers, self._states = layers, len(model.cell.STATES)
+        self._layers = layers
+        self._states = len(model.cell.STATES)
         self.now = self.streams = 0
 
     def _task(self, kernel: str, blocks: int, warps: int, places: Sequence[Place], kept: int, shared: int) -> _Task:
@@ -187,7 +188,8 @@ class Machine:
             h = tiles_of_rows(rows_of_tiles(h).index_select(2, windows))
         else:
             h = h.index_select(2, windows)
-        self._h, self._c = matrices_of_tiles(h) if self._in_matrices else h, self._c.index_select(1, windows)
+        self._h = matrices_of_tiles(h) if self._in_matrices else h
+        self._c = self._c.index_select(1, windows)
         by_stream = self._last, self._top, self._dense, self.logits
         self._last, self._top, self._dense, self.logits = (tensor.index_select(0, chosen) for tensor in by_stream)
 
@@ -204,7 +206,8 @@ class Machine:
 
     def run(self, rows: Tensor, prompts: Tensor, steps: int, quiet: int, drawn: Tensor | None = None) -> None:
         """Advance all streams. All but the first `quiet` steps predict; with `drawn` [2, T, B] they also draw."""
-        w, task = self.weights, self._one if self.streams == 1 else self._many
+        w = self.weights
+        task = self._one if self.streams == 1 else self._many
         tensors = {
             "weights": w.flat, "places": task.places, "rows": rows, "prompts": prompts, "last": self._last,
             "h": self._h, "c": self._c, "top": self._top, "dense": self._dense, "logits": self.logits,

@@ -91,12 +91,14 @@ def _of_windows(place: Place, number: int, blocks: int, room: int, tiles: int, s
     Above the first layer, two blocks do half of the terms each.
     """
     pair = 2 if number else 1
-    chunks, early = place.parts * TERMS // CHUNK // pair, EARLY if number else 0
+    chunks = place.parts * TERMS // CHUNK // pair
+    early = EARLY if number else 0
     stages = [n for n in (4, 2, 1) if chunks % n == 0]
 
     def every() -> Iterator[Place]:
         for tile_groups in range(-(-tiles // MOST_TILES), tiles + 1):
-            most, taken = -(-tiles // tile_groups), place.groups // GROUPS * pair * tile_groups
+            most = -(-tiles // tile_groups)
+            taken = place.groups // GROUPS * pair * tile_groups
             if taken > blocks:
                 break
             at_most = range(1, min(most, MOST_AT_ONCE) + 1)
@@ -152,7 +154,8 @@ def _fastest_division(ways: list[list[Way]], blocks: int, at_once: int) -> tuple
     """
     chosen = [0] * len(ways)
     blocks_left = blocks - sum(way[0][0].blocks for way in ways)
-    unsettled, late = set(range(len(ways))), False
+    unsettled = set(range(len(ways)))
+    late = False
     while unsettled:
         n = max(unsettled, key=lambda n: (not late or n >= at_once, ways[n][chosen[n]][1], -n))
         better = ways[n][chosen[n] : chosen[n] + 2]
@@ -161,7 +164,8 @@ def _fastest_division(ways: list[list[Way]], blocks: int, at_once: int) -> tuple
             unsettled.remove(n)
             late = late or n < at_once
         else:
-            chosen[n], blocks_left = chosen[n] + 1, blocks_left - needed
+            chosen[n] = chosen[n] + 1
+            blocks_left = blocks_left - needed
     placed: list[Place] = []
     for way, n in zip(ways, chosen, strict=True):
         placed.append(replace(way[n][0], block=placed[-1].block + placed[-1].blocks if placed else 0))

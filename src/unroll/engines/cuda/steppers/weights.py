@@ -172,7 +172,8 @@ class Weights:
         self._pieces: list[Tensor] = []
         self._length = 0
         self.H, self.D = (padded(n, TERMS) for n in parameters["dense.W"].shape)
-        self.V, self.padded_V = model.vocabularies[0], padded(parameters["out.b"].shape[0], COLUMNS)
+        self.V = model.vocabularies[0]
+        self.padded_V = padded(parameters["out.b"].shape[0], COLUMNS)
         first = [[s[0, 0].detach() for s in state] for state in model.first_state(1)]
         layers = zip(model.network.layers, first, strict=True)
         places = [self._layer(model.cell, layer, n, first_n) for n, (layer, first_n) in enumerate(layers)]
@@ -192,7 +193,8 @@ class Weights:
         return self._length - length
 
     def _layer(self, cell: RecurrentCell, layer: Layer, number: int, first: list[Tensor]) -> Place:
-        U, kind = self.H, type(cell)
+        U = self.H
+        kind = type(cell)
         W_x, W_h = (
             by_unit(W.detach()[0], cell.GATES, columns[kind], U)
             for W, columns in ((layer.W_x, FROM_X), (layer.W_h, FROM_H))

@@ -43,7 +43,8 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
         history = []
         for t in range(ids_MTB.shape[1]):
             product = embed(layer.W_x, ids_MTB[:, t]) if h_MTBH is None else h_MTBH[:, t] @ layer.W_x
-            pre_x, pre_h = product + layer.b.unsqueeze(1), state[0] @ layer.W_h
+            pre_x = product + layer.b.unsqueeze(1)
+            pre_h = state[0] @ layer.W_h
             state, _ = network.cell.forward(pre_x, pre_h, state, layer.extra, clip)
             history.append(state)
         over_time = tuple(torch.stack(component, dim=1) for component in zip(*history, strict=True))

@@ -37,7 +37,8 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
             M, T, B, H = h_MTBH.shape
             product = torch.baddbmm(layer.b.unsqueeze(1), h_MTBH.reshape(M, T * B, H), layer.W_x)
             pre_x_MTBG = product.view(M, T, B, -1)
-        names, keep = tuple(layer.extra), torch.is_grad_enabled()
+        names = tuple(layer.extra)
+        keep = torch.is_grad_enabled()
         over_time = _Layer.apply(
             network.cell, network.clip, names, keep, pre_x_MTBG, layer.W_h, *layer.extra.values(), *state
         )
@@ -61,7 +62,8 @@ class _Layer(torch.autograd.Function):
         W_h: Tensor,
         *rest: Tensor,
     ) -> State:
-        extra, first = dict(zip(names, rest, strict=False)), rest[len(names) :]
+        extra = dict(zip(names, rest, strict=False))
+        first = rest[len(names) :]
         M, T = pre_x_MTBG.shape[:2]
         after = tuple(s.new_empty(M, T, *s.shape[1:]) for s in first)
         saved, state = [], first
@@ -82,8 +84,10 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         cell, clip, names = ctx.cell, ctx.clip, ctx.names
         W_h, *rest = ctx.saved_tensors
-        extra, rest = dict(zip(names, rest, strict=False)), rest[len(names) :]
-        first, after = tuple(rest[: len(cell.STATES)]), tuple(rest[len(cell.STATES) :])
+        extra = dict(zip(names, rest, strict=False))
+        rest = rest[len(names) :]
+        first = tuple(rest[: len(cell.STATES)])
+        after = tuple(rest[len(cell.STATES) :])
         d_h_MTBH = gradients[0]
         M, T, B, H = d_h_MTBH.shape
         W_h_back = W_h.transpose(1, 2)
