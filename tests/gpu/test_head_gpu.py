@@ -1,7 +1,7 @@
 """On a CUDA device the head equals itself in float64: the likelihood of every target, and every gradient.
 
 h, the weights and dropout's factors are exact in bfloat16, so that no unit changes its side of the leaky ReLU by
-rounding alone. What is rounded is what is made on the way: x, the gradients of the logits, of x and of h. An error,
+rounding alone. The intermediate results are rounded: x, the gradients of the logits, of x and of h. An error,
 ‖got − truth‖ / ‖truth‖, may be 6 of bfloat16's roundings.
 """
 

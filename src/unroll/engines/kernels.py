@@ -26,7 +26,7 @@ from unroll.model.network import Network, States
 
 
 class Kernel(Protocol):
-    """What every kernel file is."""
+    """The interface of every kernel file."""
 
     def supports(self, network: Network, device: torch.device) -> str | None: ...
 

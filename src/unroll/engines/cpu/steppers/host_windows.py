@@ -98,7 +98,7 @@ class Rolling:
 
 
 class NaiveWindows(LastTokens):
-    """As the paper runs it: for every prediction a row's last k2 tokens are read again, from the first state."""
+    """Windowed as the paper runs it: for each prediction a row reads its last k2 tokens again, from the first state."""
 
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         super().__init__(k2)

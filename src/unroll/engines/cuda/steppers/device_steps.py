@@ -92,7 +92,7 @@ class Steps:
 
 
 class NaiveWindows(LastTokens):
-    """As the paper runs it: for every prediction a row's last k2 tokens are read again, in one launch."""
+    """Windowed as the paper runs it: for every prediction a row reads its last k2 tokens again, in one launch."""
 
     def __init__(self, machine: Machine, k2: int) -> None:
         super().__init__(k2)

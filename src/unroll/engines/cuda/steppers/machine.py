@@ -39,7 +39,7 @@ SOURCES = (Path(compiler.__file__).with_name("pointwise.cu"), *PIECES)
 ON_HOPPER = (*SOURCES, Path(compiler.__file__).with_name("hopper_gates.cu"), Path(__file__).with_name("windows.cu"))
 # As in products.cu, messages.cu and windows.cu.
 WARPS, ALONE_WARPS, WINDOWS_WARPS, MOST_LAYERS, RNN = 16, 8, 11, 16, 4
-OWN_SHARED = 4 * 1024  # bytes of a block's shared memory beside its weights and its warps' scratch
+OWN_SHARED = 4 * 1024  # bytes of a block's shared memory other than its weights and its warps' scratch
 MOST_ALONE, MOST_HELD = 1024, 128  # the most hidden or dense units, and symbols, that `one` has room for
 FEW_WINDOWS, COPIES, TOLD, SPREAD = 16, 8, 64, 32  # `windows` takes more than these few windows, eight at a time
 WORK = 2**37  # products of a launch, a few hundredths of a second: a screen on the same GPU must not freeze
