@@ -5,16 +5,12 @@ Shapes: M runs, T time, B rows, H hidden (padded), G columns of a record, X colu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-
-import torch
-from torch import Tensor
 
 from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.cells import Before, CellStep
 from unroll.engines.cpu.compiler import make
-from unroll.engines.cpu.packing import grown
 from unroll.engines.cpu.products import Begin, columns_of, left_side, product
 from unroll.engines.cpu.transposed_products import (
     Terms,
@@ -259,23 +255,6 @@ def _add_rows(code: Code, out: Value, x: Value, terms: Terms, N: Value, columns:
         with code.loop(terms.steps) as s, code.loop(terms.rows) as r:
             total.set(total.get() + code.load(code.at(x, (s * terms.apart + r) * N + v * code.lanes)))
         code.store(total.get(), address)
-
-
-def arranged(w: Tensor, H: int, groups: Sequence[int]) -> Tensor:
-    """Pad each gate's columns to H and put them into the order of their groups in a record."""
-    gates: Tensor = w.unflatten(-1, (len(groups), -1))
-    order = sorted(range(len(groups)), key=groups.__getitem__)
-    if order != list(range(len(groups))):
-        gates = torch.stack([gates[..., gate, :] for gate in order], -2)
-    return grown(gates, w.dim(), H).flatten(-2)
-
-
-def arranged_back(d: Tensor, H: int, groups: Sequence[int], all_groups: int) -> Tensor:
-    """Take each gate's first H columns out of the columns of a record."""
-    gates: Tensor = d.unflatten(-1, (all_groups, -1))
-    if list(groups) != list(range(all_groups)):
-        gates = torch.stack([gates[..., group, :] for group in groups], -2)
-    return gates[..., :H].flatten(-2)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Pads and packs matrices as compiled products read them (see `products.py`).
+"""Pads, arranges and packs matrices as compiled products read them (see `products.py`).
 
 A panel is a few vectors wide. A packed panel lies in memory in the order of reading, one row after another. In bfloat16
 every two rows become one row of words.
@@ -8,7 +8,7 @@ Shapes: M runs, K terms, N columns, Q panels, W columns of a panel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -36,6 +36,23 @@ def grown(x: Tensor, axis: int, n: int, value: float = 0.0) -> Tensor:
     """Pad a tensor along an axis, to n."""
     missing = n - x.shape[axis]
     return pad(x, (0, 0) * (x.dim() - 1 - axis) + (0, missing), value=value) if missing else x
+
+
+def arranged(w: Tensor, H: int, groups: Sequence[int]) -> Tensor:
+    """Pad each gate's columns to H and put them into the order of their groups in a record."""
+    gates: Tensor = w.unflatten(-1, (len(groups), -1))
+    order = sorted(range(len(groups)), key=groups.__getitem__)
+    if order != list(range(len(groups))):
+        gates = torch.stack([gates[..., gate, :] for gate in order], -2)
+    return grown(gates, w.dim(), H).flatten(-2)
+
+
+def arranged_back(d: Tensor, H: int, groups: Sequence[int], all_groups: int) -> Tensor:
+    """Take each gate's first H columns out of the columns of a record."""
+    gates: Tensor = d.unflatten(-1, (all_groups, -1))
+    if list(groups) != list(range(all_groups)):
+        gates = torch.stack([gates[..., group, :] for group in groups], -2)
+    return gates[..., :H].flatten(-2)
 
 
 def start(x_M: Tensor, m: int) -> int:

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from unroll.engines.cpu import builder, cells, parallel_calls, workers
 from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.cells import CellStep
-from unroll.engines.cpu.packing import grown, packed, padded, panel, start
+from unroll.engines.cpu.packing import arranged, arranged_back, grown, packed, padded, panel, start
 from unroll.engines.cpu.partial_sums import PartialSums
 from unroll.engines.cpu.products import room_for
 from unroll.engines.cpu.transposed_products import BLOCK, terms_of
@@ -88,7 +88,7 @@ class _Layer(torch.autograd.Function):
         w_c: Tensor | None,
         *first: Tensor,
     ) -> tuple[Tensor, ...]:
-        from unroll.engines.cpu.layer_code import arranged, forward_for
+        from unroll.engines.cpu.layer_code import forward_for
 
         cell, in_bf16 = settings.cell, settings.in_bf16
         M, T, B = x.shape[:3]
@@ -136,7 +136,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, *_at: None) -> tuple[Tensor | None, ...]:
-        from unroll.engines.cpu.layer_code import arranged_back, backward_for
+        from unroll.engines.cpu.layer_code import backward_for
 
         x, W_x, W_h = ctx.saved_tensors
         (cell, clip, in_bf16, *_), unpadded_H, has_extra = ctx.settings

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unroll.engines.cpu import cells, parallel_calls, workers
 from unroll.engines.cpu.cells import CellStep
-from unroll.engines.cpu.packing import grown, packed, padded
+from unroll.engines.cpu.packing import arranged, grown, packed, padded
 from unroll.engines.cpu.steppers.one_row_head import OneRowHead
 from unroll.model.head import LEAK
 from unroll.model.model import Model
@@ -45,7 +45,7 @@ class _Layer(NamedTuple):
 
     @classmethod
     def of(cls, layer: Layer, H: int, first: bool, cell: CellStep) -> _Layer:
-        from unroll.engines.cpu.layer_code import arranged, forward_for
+        from unroll.engines.cpu.layer_code import forward_for
 
         W_x, b = (arranged(x.detach()[0], H, cell.INPUTS) for x in (layer.W_x, layer.b))
         W_h = arranged(layer.W_h.detach()[0], H, cell.RECURRENT)
