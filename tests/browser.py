@@ -34,14 +34,14 @@ class Browser:
     """One headless page. `troubles` gathers what the console complained of, `fetched` every address it asked for."""
 
     def __init__(self, profile: Path) -> None:
-        found = next((path for path in map(shutil.which, NAMES) if path), None)
-        assert found, MISSING
+        chromium = next((path for path in map(shutil.which, NAMES) if path), None)
+        assert chromium, MISSING
         to_browser, self._out = os.pipe()
         self._in, to_us = os.pipe()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         options += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MOVE, str(to_browser), str(to_us), found, *options],
+            [sys.executable, "-c", MOVE, str(to_browser), str(to_us), chromium, *options],
             pass_fds=(to_browser, to_us),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

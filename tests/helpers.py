@@ -63,8 +63,8 @@ def every_plugin(family: str) -> pytest.MarkDecorator:
 
 def tiny(**changes: Any) -> Experiment:
     """An experiment whose steps take a millisecond; the changes may include fields of the scheme."""
-    of_scheme = {k: changes.pop(k) for k in list(changes) if k in Scheme.__dataclass_fields__}
-    scheme = Scheme(**{"k1": 3, "k2": 5} | of_scheme)
+    scheme_fields = {k: changes.pop(k) for k in list(changes) if k in Scheme.__dataclass_fields__}
+    scheme = Scheme(**{"k1": 3, "k2": 5} | scheme_fields)
     small = {"hidden": 5, "dense": 6, "rows": 3, "batches": 5, "precision": "float64", "device": "cpu"}
     return Experiment(**{"scheme": scheme} | small | changes)
 

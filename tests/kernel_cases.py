@@ -29,7 +29,7 @@ Outcome = dict[str, torch.Tensor]
 def network(
     cell: cells.RecurrentCell, layers: int, M: int, H: int, V: int, clip: float, device: torch.device
 ) -> Network:
-    """Weights of the size that training gives them, in float64 but exact in float32."""
+    """A network with weights of the size that training gives them, in float64 but exact in float32."""
     draw = torch.Generator().manual_seed(layers + 10 * M + 100 * H)
     built = []
     for layer in range(layers):

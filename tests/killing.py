@@ -219,7 +219,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["killing", "made_code"])
+    context.set_forkserver_preload(["killing", "precompiled"])
     return context
 
 

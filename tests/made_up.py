@@ -1,4 +1,4 @@
-"""Records that nobody measured: a world in which every claim of the paper is true, with a knob for each of them.
+"""Invented records: a world in which every claim of the paper is true, with a knob for each claim.
 
 A test turns one knob and sees the claim turn. The numbers are plausible, so that pictures of them look like pictures.
 """
@@ -21,7 +21,7 @@ GAIN = {(1, 128): 0.23, (1, 512): 0.17, (2, 128): 0.13, (2, 512): 0.08}
 
 @dataclass(frozen=True)
 class World:
-    """What is true of it. The defaults are the paper's own words."""
+    """The facts of a world. The defaults are what the paper says."""
 
     optimum: dict[str, float] = field(
         default_factory=lambda: {"english": 3.9, "finnish": 3.8, "linux": 3.7, "music": 11.5}
@@ -80,38 +80,38 @@ class World:
         return math.exp(value)
 
     def _events(self, one: Series, batch: int, rank: float) -> float:
-        variant, found = one.variant, 0.0
+        variant, nats = one.variant, 0.0
         if one.corpus == "music" and one.hidden == 512 and batch > 3000:
             # Single-loss sees a hundredth of the labels: it has not overfitted yet, as the paper's has not.
             part = 0.0 if one.scheme == 2 else self.with_dropout if "dropout" in variant else self.overfitting
-            found += part * math.log(batch / 3000) / math.log(12800 / 3000)
+            nats += part * math.log(batch / 3000) / math.log(12800 / 3000)
         if one.corpus == "finnish" and one.hidden == 128 and batch == 18:
-            found += math.log(self.bump[next(iter(variant), "")]) + 0.7 * (self.bump[""] > 1)
+            nats += math.log(self.bump[next(iter(variant), "")]) + 0.7 * (self.bump[""] > 1)
         if variant.get("shuffle") and batch >= 60:
-            found += math.log(self.shuffled) * (1 if one.scheme == 1 else -1)
+            nats += math.log(self.shuffled) * (1 if one.scheme == 1 else -1)
         diverges = one.scheme == 4 and one.k2 == 100 and one.k1 in K1[: self.diverging[one.corpus]]
         if diverges and batch > 250:
-            found += 0.5 + 0.2 * (-1) ** GRID.index(batch)
-        return found + self._short(one, batch)
+            nats += 0.5 + 0.2 * (-1) ** GRID.index(batch)
+        return nats + self._short(one, batch)
 
     def _short(self, one: Series, batch: int) -> float:
         """What the figure k2 shows of windows shorter than 100."""
-        found = 0.0
+        nats = 0.0
         short = one.k2 < 100 or one.k1 not in K1
         if one.k2 == 20:
-            found += self.k2_optimum
+            nats += self.k2_optimum
             if one.scheme in (1, 3) and batch in (62, 100, 163):
-                found += math.log(self.short_noise) * (2 if batch == 100 else 0)
+                nats += math.log(self.short_noise) * (2 if batch == 100 else 0)
             if one.scheme == 3:
-                found += 0.15 * (one.k1 == 7) * (60 < batch < 1200)
+                nats += 0.15 * (one.k1 == 7) * (60 < batch < 1200)
         if one.scheme == 2 and one.k2 <= 40 and GRID.index(batch) % 4 == 0 and batch > 300:
-            found += math.log(self.short_single)
+            nats += math.log(self.short_single)
         if one.scheme == 4 and short and batch > 250 and not self.steady:
-            found += 0.4 + 0.2 * (-1) ** GRID.index(batch)
+            nats += 0.4 + 0.2 * (-1) ** GRID.index(batch)
         if one.scheme == 4 and one.k2 == 20 and batch == 12800:
             place = (20, 13, 7).index(one.k1)
-            return found + math.log(self.ends_350[place] / self.optimum["music"]) - 1.1
-        return found
+            return nats + math.log(self.ends_350[place] / self.optimum["music"]) - 1.1
+        return nats
 
 
 PAPER = World()

@@ -1,4 +1,4 @@
-"""Made-up records of the whole paper: curves that look like real ones, the same every time; and pages, read back."""
+"""Invented records of the whole paper, with curves like real ones, the same every time; and pages, read back."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def curve(one: Series, seed: int = 0, **changes: Any) -> Curve:
         values.append(value)
     kept = [batch for batch in BATCHES if not (stops and batch > 2000)]
     values = values[: len(kept)]
-    own = [significant(value, 6) for value in values]
+    of_sample = [significant(value, 6) for value in values]
     other = [None] * (len(kept) - 1) + [significant(values[-1] * 1.02, 6)]
     sample = one.sample
     points: dict[str, list[Any]] = {
         "batch": kept,
         "sequences": [batch * 64 for batch in kept],
         "loss": [significant(math.log(value * 0.97), 6) for value in values],
-        "windowed": own if sample == "windowed" else other,
-        "progressive": own if sample == "progressive" else other,
+        "windowed": of_sample if sample == "windowed" else other,
+        "progressive": of_sample if sample == "progressive" else other,
         "seconds": [significant(0.002 * batch * one.layers * one.k2 / 100, 4) for batch in kept],
     }
     if one.scheme == 4 and not one.varied:
@@ -64,15 +64,15 @@ def curve(one: Series, seed: int = 0, **changes: Any) -> Curve:
 
 def records(seeds: int = 1, extras: bool = True, scale: float = 1.0) -> list[Record]:
     """Every figure of the paper, and its table."""
-    found = []
+    made = []
     for name, places in FIGURES.items():
         if name == "extras" and not extras:
             continue
         several = range(seeds if name in ("schemes", "datasets", "k2") else 1)
         curves = tuple(curve(one, seed) for one in places for seed in several)
         times = tuple(_time(one, fleet) for one in TABLE for fleet in (1, 28)) if name == "timing" else ()
-        found.append(Record(name, scale, tuple(several), "0.2", curves, times))
-    return found
+        made.append(Record(name, scale, tuple(several), "0.2", curves, times))
+    return made
 
 
 def _time(one: Series, fleet: int) -> Time:

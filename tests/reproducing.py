@@ -69,13 +69,13 @@ def begun(reports: list[Report]) -> list[str]:
 
 def result(out: Path) -> dict[str, Any]:
     """The records without clocks, and what else is in the folder."""
-    found: dict[str, Any] = {"files": sorted(str(p.relative_to(out)) for p in out.rglob("*"))}
+    results: dict[str, Any] = {"files": sorted(str(p.relative_to(out)) for p in out.rglob("*"))}
     for path in sorted((out / "records").iterdir()):
         content = json.loads(path.read_text())
         for curve in content["curves"]:
             del curve["points"]["seconds"], curve["evaluating"]
-        found[path.name] = content
-    return found
+        results[path.name] = content
+    return results
 
 
 @dataclass(frozen=True)
