@@ -1,4 +1,4 @@
-"""A pickle that does harm when it is opened: what a folder from a stranger may hold."""
+"""A pickle that does harm when it is opened, as a stranger's folder may hold one."""
 
 from __future__ import annotations
 

@@ -20,23 +20,23 @@ closest: dict[str, dict[str, Any]] = {}
 
 
 def note_error(kernel: str, precision: str, what: str, error: float, bound: float) -> None:
-    """Keep an error that comes closer to its bound than all before."""
+    """Keep an error if it comes closer to its bound than all before."""
     held = closest.setdefault(f"{kernel} {precision}", {"share_of_bound": 0.0})
     if error / bound >= held["share_of_bound"]:
         held |= {"share_of_bound": error / bound, "error": error, "bound": bound, "what": what}
 
 
 def source_hashes() -> dict[str, str]:
-    """A hash for each kernel, over its own source and what it computes with: the cells, or what CUDA kernels share; and
-    one each for the head, for sampling and for what surrounds a recorded step."""
+    """A hash for each kernel, over its source and the code that it shares, and one hash each for the head, for sampling
+    and for the code around a recorded step."""
     package = Path(unroll.__file__).parent
     cells, cuda = sorted((package / "model" / "cells").glob("*.py")), package / "engines" / "cuda"
     hashes, gates, pointwise = {}, cuda / "hopper_gates.cu", cuda / "pointwise.cu"
     for folder in (package / "engines" / "torch" / "kernels", cuda / "kernels"):
-        for own in sorted(folder.glob("[a-z]*.py")):
-            code = own.with_suffix(".cu")
+        for source in sorted(folder.glob("[a-z]*.py")):
+            code = source.with_suffix(".cu")
             shared = [code, pointwise, cuda / "cells.py"] if code.exists() else cells
-            hashes[own.stem] = _digest([own, *shared, *([gates] if own.stem == "persistent" else [])])
+            hashes[source.stem] = _digest([source, *shared, *([gates] if source.stem == "persistent" else [])])
     head = [*cuda.glob("head.*"), *cuda.glob("dropout_masks.*"), *cuda.glob("hopper_*.*")]
     sampling = [*sorted((cuda / "steppers").glob("[a-z]*")), pointwise, gates]
     step = [cuda / name for name in ("batches.cu", "side_stream.py", "replay.py", "update.py", "update.cu")]

@@ -1,4 +1,4 @@
-"""What the tests of fetching share: a small file that stands for the paper’s, and short ways to ask for it."""
+"""Shared by the tests of fetching: a small file in place of the paper’s, and short ways to ask for it."""
 
 from __future__ import annotations
 

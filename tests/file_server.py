@@ -1,4 +1,4 @@
-"""A file server on this machine's loopback that can be told to misbehave."""
+"""A file server on this machine's loopback that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FileServer:
     modified: str | None = None
     ranges: bool = True  # whether a Range request is honoured
     lengths: bool = True  # without: chunks, and no Content-Length
-    cuts: list[int] = field(default_factory=list)  # request by request: close the connection after so many bytes
+    cuts: list[int] = field(default_factory=list)  # request by request: close the connection after this many bytes
     statuses: list[int] = field(default_factory=list)  # request by request: answer with this instead
     moved: str | None = None  # redirect every other path to this one
     pause: float = 0.0  # seconds before each piece

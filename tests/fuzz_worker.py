@@ -1,4 +1,4 @@
-"""Reads MIDI files or texts for the fuzzing in a process of its own, so that a death or a hang is seen from outside.
+"""Reads MIDI files or texts for fuzzing in a separate process, so that a death or a hang is seen from outside.
 
 Standard input: a length of four bytes, then that many bytes of a file; again and again. Standard output: a JSON line
 for each: `answer` ("read", "refused", or a traceback) and `peak` (MiB of memory, the most so far).
@@ -41,8 +41,8 @@ def answer(kind: str, path: Path) -> str:
         read(kind, path)
         return "read"
     except CorpusError as error:
-        told = str(error).startswith((f"{path} ", "Token ")) and str(error).endswith(".")
-        return "refused" if told else f"no reason: {error}"
+        has_reason = str(error).startswith((f"{path} ", "Token ")) and str(error).endswith(".")
+        return "refused" if has_reason else f"no reason: {error}"
     except BaseException:
         return traceback.format_exc()
 

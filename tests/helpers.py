@@ -30,7 +30,7 @@ settings.load_profile("unhurried")
 
 
 def _variants(cell: str) -> list[tuple[str, str]]:
-    """A cell with each choice of peepholes, where that choice changes its parameters."""
+    """A cell with each choice of peepholes, if that choice changes its parameters."""
     with_peepholes = cells.load(cell, "paper").extra_shapes(1) != cells.load(cell, "off").extra_shapes(1)
     return [(cell, peepholes) for peepholes in (("paper", "lasagne", "off") if with_peepholes else ("off",))]
 
@@ -41,7 +41,7 @@ every_cell = pytest.mark.parametrize(("cell", "peepholes"), CELL_VARIANTS)
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """torch with so many threads."""
+    """Let torch have this many threads within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -57,14 +57,14 @@ def on_the_cpu(kernel: str, cell: str, peepholes: str) -> bool:
 
 
 def every_plugin(family: str) -> pytest.MarkDecorator:
-    """Over every file of a plug-in folder: a new file is tested with no edit."""
+    """Run a test for every file of a plug-in folder: a new file is tested without an edit."""
     return pytest.mark.parametrize("name", plugins.names(family))
 
 
 def tiny(**changes: Any) -> Experiment:
-    """An experiment so small that a step takes a millisecond; scheme fields may stand among the changes."""
-    of_scheme = {k: changes.pop(k) for k in list(changes) if k in Scheme.__dataclass_fields__}
-    scheme = Scheme(**{"k1": 3, "k2": 5} | of_scheme)
+    """An experiment whose steps take a millisecond; the changes may include fields of the scheme."""
+    scheme_fields = {k: changes.pop(k) for k in list(changes) if k in Scheme.__dataclass_fields__}
+    scheme = Scheme(**{"k1": 3, "k2": 5} | scheme_fields)
     small = {"hidden": 5, "dense": 6, "rows": 3, "batches": 5, "precision": "float64", "device": "cpu"}
     return Experiment(**{"scheme": scheme} | small | changes)
 
@@ -97,7 +97,7 @@ def random_model(
 
 
 def snapshot(learner: Learner, m: int) -> dict[str, torch.Tensor]:
-    """A run's snapshot as it is now: the learner's own may share memory with what it goes on to change."""
+    """A copy of a run's snapshot: the learner's own may share memory with tensors that change later."""
     return {name: value.clone() for name, value in learner.snapshot(m).items()}
 
 
@@ -122,7 +122,7 @@ def check_all_close(
 
 
 def check_identical(got: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    """Bit for bit."""
+    """Check that tensors are equal bit for bit."""
     assert got.keys() == expected.keys()
     assert [name for name in expected if not torch.equal(got[name], expected[name])] == []
 

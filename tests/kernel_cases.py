@@ -1,10 +1,10 @@
 """Every kernel held to the reference in float64, in every precision: h, the states after step at_M, every gradient.
 
-Errors are ‖got − truth‖ / ‖truth‖, tensor by tensor. Where factors are rounded before they are multiplied, to 11 bits
-(TF32) or 8 (bfloat16), an output carries a few such roundings: its h, its gates, its gradient on the way back, and the
-same of every layer between. Sums do not add to that, they are float32. So the bound is 4 units of the factors' rounding
-and 2 more for each layer; for float32, whose factors are not rounded, it is 16 units of the sums' own for each of them,
-as they have up to tens of thousands of terms.
+Errors are ‖got − truth‖ / ‖truth‖, tensor by tensor. TF32 rounds factors to 11 bits before it multiplies them, bfloat16
+to 8. An output carries a few of these roundings: of h, the gates, its gradient, and the same of every layer between.
+Sums are float32 and add none. So the bound is 4 units of the factors' rounding and 2 more for each layer. In float32
+factors are not rounded; each of these units is then 16 units of the sums' rounding, since sums have up to tens of
+thousands of terms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Outcome = dict[str, torch.Tensor]
 def network(
     cell: cells.RecurrentCell, layers: int, M: int, H: int, V: int, clip: float, device: torch.device
 ) -> Network:
-    """Weights of the size that training gives them, in float64 but exact in float32."""
+    """A network with weights of the size that training gives them, in float64 but exact in float32."""
     draw = torch.Generator().manual_seed(layers + 10 * M + 100 * H)
     built = []
     for layer in range(layers):
@@ -37,11 +37,11 @@ def network(
         shapes = {"W_x": (inputs, G), "W_h": (H, G), "b": (G,), **cell.extra_shapes(H)}
         # Without gates larger weights would be chaos, in which every rounding grows from step to step.
         scales = {"W_x": inputs**-0.5 if layer else 0.5, "W_h": H**-0.5 * (0.5 if cell.GATES == 1 else 1.0)}
-        own = {
+        parameters = {
             name: (torch.randn(M, *shape, generator=draw) * scales.get(name, 0.1)).double().to(device)
             for name, shape in shapes.items()
         }
-        built.append(Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own))
+        built.append(Layer(parameters.pop("W_x"), parameters.pop("W_h"), parameters.pop("b"), parameters))
     return Network(cell, clip, tuple(built), "float64")
 
 
@@ -79,8 +79,8 @@ def outcome(kernel: str, net: Network, precision: str, given: tuple) -> Outcome:
             named |= {f"{n} {name}": value for name, value in layer.extra.items()}
             named |= {f"{n} {name}0": s for name, s in zip(net.cell.STATES, state, strict=True)}
         gradients = torch.autograd.grad(h, list(named.values()), d_h.to(h.dtype))
-    found = {"h": h.detach()} | {f"d {name}": g for name, g in zip(named, gradients, strict=True)}
-    return found | {f"after {n} {s}": v for n, state in enumerate(after) for s, v in zip("hc", state, strict=False)}
+    results = {"h": h.detach()} | {f"d {name}": g for name, g in zip(named, gradients, strict=True)}
+    return results | {f"after {n} {s}": v for n, state in enumerate(after) for s, v in zip("hc", state, strict=False)}
 
 
 def _runs(kernel: str, net: Network) -> bool:
@@ -91,7 +91,7 @@ def _runs(kernel: str, net: Network) -> bool:
 
 
 def able(net: Network) -> list[tuple[str, str]]:
-    """The kernels and precisions that run this here; the reference is what they are held to."""
+    """The kernels and precisions that run this network here, without the reference."""
     return [
         (kernel, precision)
         for kernel, precision in itertools.product(plugins.names("kernels"), UNIT)
@@ -100,7 +100,7 @@ def able(net: Network) -> list[tuple[str, str]]:
 
 
 def check(net: Network, T: int, B: int, V: int, truth: Outcome | None = None) -> set[tuple[str, str]]:
-    """Hold every kernel in every precision to the truth; which they were."""
+    """Hold every kernel in every precision to the truth; return which pairs there were."""
     given = inputs(net, T, B, V)
     truth = truth or outcome("reference", net, "float64", given)
     pairs = able(net)
@@ -116,7 +116,7 @@ def check(net: Network, T: int, B: int, V: int, truth: Outcome | None = None) ->
 
 
 def biting(net: Network, T: int, B: int, V: int) -> tuple[Network, Outcome]:
-    """The network with a limit that a good share of the gradients at the gates exceeds: they change by it, a lot."""
+    """The network with a clip that many of the gradients at the gates exceed, so that they change much."""
     given = inputs(net, T, B, V)
     free = outcome("reference", net, "float64", given)
     net = net._replace(clip=float(free["d 0 b"].abs().median() / (3 * (T * B) ** 0.5)))

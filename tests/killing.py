@@ -28,8 +28,8 @@ from unroll import Corpus, Experiment, Scheme
 from unroll.base import atomic_files
 from unroll.base.errors import UnrollError
 from unroll.engines.cpu import replay
-from unroll.engines.cpu.update import CompiledUpdate
-from unroll.engines.judging import JudgedUpdate
+from unroll.engines.cpu.compiled_update import CompiledUpdate
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.training import bookkeeping
 from unroll.training.bookkeeping import Bookkeeping
 from unroll.training.events import Ended, Evaluated, Event, Warned
@@ -219,7 +219,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["killing", "made_code"])
+    context.set_forkserver_preload(["killing", "precompiled"])
     return context
 
 

@@ -1,4 +1,4 @@
-"""Records that nobody measured: a world in which every claim of the paper is true, with a knob for each of them.
+"""Invented records: a world in which every claim of the paper is true, with a knob for each claim.
 
 A test turns one knob and sees the claim turn. The numbers are plausible, so that pictures of them look like pictures.
 """

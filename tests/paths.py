@@ -1,4 +1,4 @@
-"""Where things lie, wherever a test stands."""
+"""The folders of the repository, for tests in any folder."""
 
 from pathlib import Path
 

@@ -46,7 +46,7 @@ def forever(first: bytes, again: bytes) -> Script:
 
 
 def slowly(content: bytes, size: int = 1, head: bytes = b"") -> Script:
-    """In pieces of so many bytes, after a head that comes at once."""
+    """Send a body in pieces of this many bytes, after a head that comes at once."""
 
     def pieces() -> Iterator[bytes]:
         yield head

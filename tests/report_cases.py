@@ -1,4 +1,4 @@
-"""Made-up records of the whole paper: curves that look like real ones, the same every time; and pages, read back."""
+"""Invented records of the whole paper, with curves like real ones, the same every time; and pages, read back."""
 
 from __future__ import annotations
 

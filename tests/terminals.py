@@ -24,7 +24,7 @@ HOSTILE = "".join(f"{way}owned" for way in WAYS)
 HOSTILE_NAME = "".join(f"{way}own" for way in WAYS) + "\udcff"  # fits into 255 bytes, and is no UTF-8
 
 _INVISIBLE = {"\u200d", "\ufe0f", "\u3164"}
-# Our own styles, and how a display that moves goes back over its lines.
+# Our own styles, and the codes by which a moving display goes back over its lines.
 _OURS = re.compile(r"\x1b\[(?:\?25[lh]|\d*[ABK]|(?!31;666)[0-9;]*m)")
 
 
@@ -32,8 +32,8 @@ def harm(text: str, on_a_terminal: bool = False, lines: bool = True) -> list[str
     """What in a command's output could drive a terminal or hide; with `lines`, what looks like a line of ours, too."""
     if on_a_terminal:
         text = re.sub(r"\r(?!own)", "", _OURS.sub("", text))  # to the beginning of a line that is drawn anew
-    found = [text[i : i + 12] for i, c in enumerate(text) if _harmful(c)]
-    return found + (re.findall(r"^(?:unroll: )?own.*", text, re.MULTILINE) if lines else [])
+    harmful = [text[i : i + 12] for i, c in enumerate(text) if _harmful(c)]
+    return harmful + (re.findall(r"^(?:unroll: )?own.*", text, re.MULTILINE) if lines else [])
 
 
 def _harmful(character: str) -> bool:

@@ -62,7 +62,7 @@ def zeros_like(vectors: Vectors) -> Vectors:
 
 
 # ---- Cells: one step forward, and the same step backward.
-# Forward: a, s and the state before give the state after, and a tape of what the backward step needs.
+# Forward: a, s and the state before give the state after, and the values that the backward step needs.
 # Backward: the gradient of the state after gives
 #   d_a, d_s     before clipping: the clip sits between the gates and the products a and s
 #   d_before     of the state before, by every way that does not pass through s (hence not through the clip)
@@ -89,8 +89,8 @@ def lstm_forward(a, s, before: Vectors, w_c, peepholes: str):
     return {"h": h, "c": c}, (i, f, g, o, c, c_before, c_of_o)
 
 
-def lstm_backward(d_after: Vectors, tape, w_c, peepholes: str):
-    i, f, g, o, c, c_before, c_of_o = tape
+def lstm_backward(d_after: Vectors, saved, w_c, peepholes: str):
+    i, f, g, o, c, c_before, c_of_o = saved
     w_i, w_f, w_o = w_c
     d_h = d_after["h"]
     d_z_o = d_h * np.tanh(c) * o * (1 - o)
@@ -119,8 +119,8 @@ def gru_forward(a, s, before: Vectors):
     return {"h": (1 - u) * h_before + u * g}, (r, u, g, s_c, h_before)
 
 
-def gru_backward(d_after: Vectors, tape, clip: float):
-    r, u, g, s_c, h_before = tape
+def gru_backward(d_after: Vectors, saved, clip: float):
+    r, u, g, s_c, h_before = saved
     d_h = d_after["h"]
     d_z_u = d_h * (g - h_before) * u * (1 - u)
     d_z_c = d_h * u * (1 - g**2)
@@ -158,24 +158,24 @@ def layer_forward(parameters: Vectors, setting: Setting, l: int, x, before: Vect
     a = (W_x[x] if l == 0 else x @ W_x) + b
     s = before["h"] @ W_h
     if setting.cell == "lstm":
-        after, tape = lstm_forward(a, s, before, peephole_weights(parameters, setting, l), setting.peepholes)
+        after, saved = lstm_forward(a, s, before, peephole_weights(parameters, setting, l), setting.peepholes)
     elif setting.cell == "gru":
-        after, tape = gru_forward(a, s, before)
+        after, saved = gru_forward(a, s, before)
     else:
-        after, tape = rnn_forward(a, s)
-    return after, (x, before["h"], tape)
+        after, saved = rnn_forward(a, s)
+    return after, (x, before["h"], saved)
 
 
-def layer_backward(parameters: Vectors, setting: Setting, l: int, d_after: Vectors, tape, gradients, seen):
+def layer_backward(parameters: Vectors, setting: Setting, l: int, d_after: Vectors, saved, gradients, seen):
     """Adds to `gradients` and `seen`; gives the gradients of the state before and of x (None for a token)."""
-    x, h_before, cell_tape = tape
+    x, h_before, cell_saved = saved
     if setting.cell == "lstm":
         w_c = peephole_weights(parameters, setting, l)
-        d_a, d_s, d_before, d_w_c = lstm_backward(d_after, cell_tape, w_c, setting.peepholes)
+        d_a, d_s, d_before, d_w_c = lstm_backward(d_after, cell_saved, w_c, setting.peepholes)
     elif setting.cell == "gru":
-        d_a, d_s, d_before, d_w_c = gru_backward(d_after, cell_tape, setting.clip)
+        d_a, d_s, d_before, d_w_c = gru_backward(d_after, cell_saved, setting.clip)
     else:
-        d_a, d_s, d_before, d_w_c = rnn_backward(d_after, cell_tape)
+        d_a, d_s, d_before, d_w_c = rnn_backward(d_after, cell_saved)
 
     # One clip a gate, on the gradient of its sum. (The GRU's d_s is already within it where r scales it down.)
     seen.append(np.abs(d_a))
@@ -195,14 +195,14 @@ def layer_backward(parameters: Vectors, setting: Setting, l: int, d_after: Vecto
 
 
 def stack_forward(parameters: Vectors, setting: Setting, token: int, before: list[Vectors]):
-    """One time step of all layers: the states after it, and the tapes, a layer each."""
-    x, after, tapes = token, [], []
+    """One time step of all layers: the states after it, and the saved values, a layer each."""
+    x, after, saved_steps = token, [], []
     for l in range(setting.layers):
-        state, tape = layer_forward(parameters, setting, l, x, before[l])
+        state, saved = layer_forward(parameters, setting, l, x, before[l])
         x = state["h"]
         after.append(state)
-        tapes.append(tape)
-    return after, tapes
+        saved_steps.append(saved)
+    return after, saved_steps
 
 
 def head(parameters: Vectors, h, target: int, weight: float, gradients: Vectors):
@@ -232,11 +232,11 @@ def row_pass(parameters: Vectors, setting: Setting, read: Callable[[int], int], 
     Adds to `gradients` and `seen`. Gives the row's share of the loss, the state after k1 inputs (a value: no
     gradient will pass through it) and the gradient of the state that the window started from.
     """
-    states, tapes = [start], []
+    states, saved_steps = [start], []
     for n in range(setting.k2):
-        after, tape = stack_forward(parameters, setting, read(n), states[-1])
+        after, saved = stack_forward(parameters, setting, read(n), states[-1])
         states.append(after)
-        tapes.append(tape)
+        saved_steps.append(saved)
 
     # The next window starts k1 tokens on. Where that is past this window, the gap is read forward only.
     beyond = states[-1]
@@ -253,7 +253,7 @@ def row_pass(parameters: Vectors, setting: Setting, read: Callable[[int], int], 
         for l in reversed(range(setting.layers)):
             # An h is read twice: by its own layer a step later (already in d_states) and by what is above.
             d_after = {**d_states[l], "h": d_states[l]["h"] + d_x}
-            d_states[l], d_x = layer_backward(parameters, setting, l, d_after, tapes[n][l], gradients, seen)
+            d_states[l], d_x = layer_backward(parameters, setting, l, d_after, saved_steps[n][l], gradients, seen)
     return loss, kept, d_states
 
 

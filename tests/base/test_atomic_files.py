@@ -138,9 +138,9 @@ def test_sealed_tensors_and_facts_come_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_every_single_flipped_bit_of_a_sealed_file_is_refused(tmp_path: Path) -> None:
     content, path = atomic_files.seal(TENSORS, FACTS), tmp_path / "sealed"
-    for place in range(8 * len(content)):
+    for position in range(8 * len(content)):
         damaged = bytearray(content)
-        damaged[place // 8] ^= 1 << place % 8
+        damaged[position // 8] ^= 1 << position % 8
         path.write_bytes(damaged)
         with pytest.raises(RunError, match="damaged"):
             atomic_files.unseal(path)
@@ -163,11 +163,11 @@ PLACES = st.one_of(st.integers(0, 7), st.integers(8, HEADER - 1), st.integers(HE
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=PLACES, removed=st.integers(0, 64), added=st.binary(max_size=64))
+@given(position=PLACES, removed=st.integers(0, 64), added=st.binary(max_size=64))
 def test_a_checkpoint_with_a_stretch_removed_added_or_written_over_is_refused(
-    place: int, removed: int, added: bytes, tmp_path: Path
+    position: int, removed: int, added: bytes, tmp_path: Path
 ) -> None:
-    damaged = CHECKPOINT[:place] + added + CHECKPOINT[place + removed :]
+    damaged = CHECKPOINT[:position] + added + CHECKPOINT[position + removed :]
     path = tmp_path / "sealed"
     path.write_bytes(damaged)
     if damaged == CHECKPOINT:

@@ -66,9 +66,9 @@ def test_errors_that_stand_behind_each_other_come_to_an_end() -> None:
 def test_too_many_open_files_are_known(number: int) -> None:
     missing = RunError("is no run folder")
     missing.__context__ = OSError(number, os.strerror(number))
-    found = limits.shortage(missing)
-    assert found is not None
-    assert found.of == limits.FILES
+    shortage = limits.shortage(missing)
+    assert shortage is not None
+    assert shortage.of == limits.FILES
 
 
 LEFT = """
@@ -138,6 +138,6 @@ def test_a_sweep_of_more_runs_than_files_may_be_open_trains_them_all(tmp_path: P
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited)
     assert done.returncode == 0, done.stderr
     plan = json.loads((tmp_path / "s" / "plan.json").read_text())
-    assert sum(len(own["runs"]) for own in plan["fleets"]) == 100
-    assert all(len(own["runs"]) < 64 - limits.OTHER_FILES for own in plan["fleets"])
+    assert sum(len(fleet["runs"]) for fleet in plan["fleets"]) == 100
+    assert all(len(fleet["runs"]) < 64 - limits.OTHER_FILES for fleet in plan["fleets"])
     assert "folders can be held open (ulimit -n)" in plan["fleets"][0]["why"]

@@ -200,10 +200,10 @@ def test_the_command_says_once_that_a_picture_failed_and_ends_well(
         trained = unroll("train", tmp_path / "corpus.txt", "--out", tmp_path / "run", *SMALL)
         again = unroll("train", "--resume", tmp_path / "run")
         quiet = unroll("train", tmp_path / "corpus.txt", "--out", tmp_path / "quiet", *SMALL, "--quiet", "--json")
-    for told in (trained, again, quiet):
-        assert told.code == 0
-        assert told.err.count("has no picture of its curve") == 1
-        assert "Curve: " not in told.err
+    for result in (trained, again, quiet):
+        assert result.code == 0
+        assert result.err.count("has no picture of its curve") == 1
+        assert "Curve: " not in result.err
     assert RunFolder(tmp_path / "run").status["state"] == "finished"
     assert f"Curve: {tmp_path / 'run' / curve.NAME}." in unroll("train", "--resume", tmp_path / "run").err
     assert is_png(tmp_path / "run" / curve.NAME)
@@ -215,8 +215,8 @@ SMALL = ("--batches", 3, "--k1", 5, "--k2", 10, "--hidden", 8, "--dense", 12, "-
 def test_a_corpus_named_like_a_formula_is_trained_on_and_resumed(tmp_path: Path) -> None:
     corpus = tmp_path / "price $x^$.txt"
     corpus.write_text("to be or not to be " * 200)
-    told = unroll("train", corpus, "--out", tmp_path / "run", *SMALL)
-    assert (told.code, is_png(tmp_path / "run" / curve.NAME)) == (0, True), told.err
+    result = unroll("train", corpus, "--out", tmp_path / "run", *SMALL)
+    assert (result.code, is_png(tmp_path / "run" / curve.NAME)) == (0, True), result.err
     (tmp_path / "run" / curve.NAME).unlink()
     assert unroll("train", "--resume", tmp_path / "run").code == 0
     assert is_png(tmp_path / "run" / curve.NAME)
@@ -253,9 +253,9 @@ def test_a_folder_in_the_pictures_place_is_told_of(tmp_path: Path) -> None:
 def test_numbers_are_printed_before_a_picture_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tiny_run(tmp_path)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", failing(ValueError("no")))
-    told = unroll("drift", run, "--tokens", 20, "--starts", 4, "--out", tmp_path / "a.png")
-    assert (told.code, "tokens since reset" in told.out) == (1, True)
-    assert told.err.endswith("a.png could not be drawn (ValueError: no).\n")
+    result = unroll("drift", run, "--tokens", 20, "--starts", 4, "--out", tmp_path / "a.png")
+    assert (result.code, "tokens since reset" in result.out) == (1, True)
+    assert result.err.endswith("a.png could not be drawn (ValueError: no).\n")
 
 
 def test_every_picture_is_saved_in_one_place() -> None:

@@ -119,9 +119,9 @@ def in_order(seed: int, batch: int, count: int) -> np.ndarray:
 
 @given(seeds, batches, st.one_of(st.integers(0, 50), st.integers(0, 40_000)))
 def test_a_permutation_sorts_by_what_is_drawn_uniformly(seed: int, batch: int, count: int) -> None:
-    found = permutation(seed, "x", batch, count)
-    assert found.dtype == np.int32
-    assert np.array_equal(found, in_order(seed, batch, count))
+    order = permutation(seed, "x", batch, count)
+    assert order.dtype == np.int32
+    assert np.array_equal(order, in_order(seed, batch, count))
 
 
 @pytest.mark.parametrize("edge", [randomness.BUCKET, randomness.STRETCH, 2 * randomness.STRETCH])

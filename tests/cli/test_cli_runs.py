@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import TINY, tiny_run, unroll
 
-from unroll.engines.judging import JudgedUpdate
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.runs.folder import RunFolder
 
 

@@ -10,7 +10,7 @@ import torch
 from helpers import CPU, check_close, check_identical, every_plugin, random_tensor, snapshot, tiny, tiny_corpus
 
 from unroll.engines.choice import engine_of
-from unroll.engines.cpu.update import CompiledUpdate
+from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.model import optimisers
 from unroll.model.engine import FleetTensors
 from unroll.training.learner import Learner

@@ -1,4 +1,4 @@
-"""Memory that outlives a batch: nobody ever has what another holds, and little is kept that nobody uses."""
+"""The buffer pool: no memory is given out twice at a time, and little unused memory is kept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_room_is_free_again_when_its_last_view_is_gone() -> None:
     assert take(SHAPE, torch.float32).data_ptr() == address
 
 
-def test_a_tensor_that_autograd_keeps_is_nobody_elses() -> None:
+def test_the_memory_of_a_tensor_that_autograd_keeps_is_not_given_out() -> None:
     x = take(SHAPE, torch.float64).fill_(2.0)
     weight = torch.ones((), dtype=torch.float64, requires_grad=True)
     loss = (x * weight).sum()
@@ -47,11 +47,11 @@ def test_threads_that_take_at_once_get_different_rooms() -> None:
         return [take(SHAPE, torch.float32) for _ in range(20)]
 
     with ThreadPoolExecutor(4) as pool:
-        taken = [tensor for own in pool.map(addresses, range(4)) for tensor in own]
+        taken = [tensor for tensors in pool.map(addresses, range(4)) for tensor in tensors]
     assert len({tensor.data_ptr() for tensor in taken}) == 80
 
 
-def test_rooms_of_sizes_no_longer_asked_for_are_given_back() -> None:
+def test_rooms_of_sizes_that_are_no_longer_taken_are_given_back() -> None:
     for n in range(1, 60):
         take((n * mmap.PAGESIZE,), torch.uint8)
     kept = sum(size * len(rooms) for size, rooms in buffer_pool._rooms._made.items())
@@ -71,7 +71,7 @@ assert (tensor == 1).all()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_process_that_forks_shares_nothing_that_either_writes() -> None:
+def test_after_a_fork_neither_process_sees_what_the_other_writes() -> None:
     assert subprocess.run([sys.executable, "-c", FORKED], check=False).returncode == 0
 
 

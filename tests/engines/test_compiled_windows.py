@@ -1,4 +1,4 @@
-"""Rolling windows as machine code: the same to the last bit however threads divide them, and not needed."""
+"""Rolling windows as machine code: the same to the last bit for any division among threads, and optional."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ K2, V = 70, 7
 
 
 def model(layers: int = 1, precision: str = "float32", hidden: int = 40, dense: int = 60, **cell: str) -> Model:
-    """Of so many hidden units and dense ones that a row's head is read by several threads, if they are many."""
+    """A model; with many hidden and dense units, several threads read a row's head."""
     shape = {"layers": layers, "hidden": hidden, "dense": dense, **cell}
     return random_model([tiny(k2=K2, precision=precision, **shape)], [V], scale=0.1)
 
 
-def logits(of: Model, rows: int, tokens: int = K2 + 20) -> np.ndarray:
-    """What rows predict after each token, while windows begin and when they all have."""
-    stepper = of.engine.rows(of, K2, "windowed", rows)
+def logits(a_model: Model, rows: int, tokens: int = K2 + 20) -> np.ndarray:
+    """The logits of rows after each token, while windows begin and after all have begun."""
+    stepper = a_model.engine.rows(a_model, K2, "windowed", rows)
     assert isinstance(stepper, compiled_windows.Rolling)
     stepper.begin(rows)
-    found = []
+    by_token = []
     for ids_B in np.random.default_rng(0).integers(V, size=(tokens, 3)):
         stepper.read(ids_B[:rows])
-        found.append(stepper.logits().copy())
-    return np.array(found)
+        by_token.append(stepper.logits().copy())
+    return np.array(by_token)
 
 
 @every_plugin("cells")
@@ -38,44 +38,44 @@ def logits(of: Model, rows: int, tokens: int = K2 + 20) -> np.ndarray:
 def test_any_number_of_threads_gives_the_same_bits(
     layers: int, precision: str, hidden: int, dense: int, name: str
 ) -> None:
-    of = model(layers, precision, hidden, dense, cell=name)
-    alone = logits(of, 1)
+    a_model = model(layers, precision, hidden, dense, cell=name)
+    alone = logits(a_model, 1)
     for threads in (2, 3, 5):
         with torch_threads(threads):
-            assert np.array_equal(logits(of, 1), alone)
-            assert np.array_equal(logits(of, 3)[:, :1], alone)
+            assert np.array_equal(logits(a_model, 1), alone)
+            assert np.array_equal(logits(a_model, 3)[:, :1], alone)
 
 
 def test_threads_may_change_between_two_tokens() -> None:
-    of = model()
-    expected, stepper, found = logits(of, 1), of.engine.rows(of, K2, "windowed", 1), []
+    a_model = model()
+    expected, stepper, by_token = logits(a_model, 1), a_model.engine.rows(a_model, K2, "windowed", 1), []
     stepper.begin(1)
     for n, ids_B in enumerate(np.random.default_rng(0).integers(V, size=(len(expected), 3))):
         with torch_threads(1 + n % 3):
             stepper.read(ids_B[:1])
-            found.append(stepper.logits().copy())
-    assert np.array_equal(found, expected)
+            by_token.append(stepper.logits().copy())
+    assert np.array_equal(by_token, expected)
 
 
-def test_pythons_threads_give_the_same_bits_as_a_crew(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = model(2, hidden=300, dense=1000)
+def test_pythons_threads_give_the_same_bits_as_a_threadpool(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_model = model(2, hidden=300, dense=1000)
     with torch_threads(2):
-        expected = logits(of, 2)
+        expected = logits(a_model, 2)
         monkeypatch.setattr(threadpool, "available", lambda: False)
-        assert np.array_equal(logits(of, 2), expected)
+        assert np.array_equal(logits(a_model, 2), expected)
 
 
 @pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_where_no_code_can_be_made_torch_multiplies_the_windows(
+def test_without_machine_code_torch_multiplies_the_windows(
     precision: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = model(2, precision, peepholes=peepholes)
-    made = logits(of, 1)
+    a_model = model(2, precision, peepholes=peepholes)
+    compiled = logits(a_model, 1)
     monkeypatch.setattr(builder, "available", lambda: False)
-    stepper = of.engine.rows(of, K2, "windowed", 1)
+    stepper = a_model.engine.rows(a_model, K2, "windowed", 1)
     assert isinstance(stepper, host_windows.Rolling)
     stepper.begin(1)
-    for ids_B, expected in zip(np.random.default_rng(0).integers(V, size=(len(made), 3)), made, strict=True):
+    for ids_B, expected in zip(np.random.default_rng(0).integers(V, size=(len(compiled), 3)), compiled, strict=True):
         stepper.read(ids_B[:1])
         assert np.abs(stepper.logits() - expected).max() < (1e-12 if precision == "float64" else 1e-5)

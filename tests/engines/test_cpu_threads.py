@@ -1,4 +1,4 @@
-"""Work in parts: every part is done, each thread keeps torch to itself, and errors come out."""
+"""Work in parts: every part is done, each thread's torch has one thread, and errors are raised."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unroll.engines.cpu import workers
 def test_stretches_cover_everything_once_in_order() -> None:
     for n in (0, 1, 5, 64):
         for count in (1, 2, 3, 7):
-            found = [i for own in workers.divided(n, count) for i in range(own.start, own.stop)]
-            assert found == list(range(n))
+            indices = [i for stretch in workers.divided(n, count) for i in range(stretch.start, stretch.stop)]
+            assert indices == list(range(n))
 
 
 def test_every_run_and_part_is_done_once_with_torch_at_one_thread_and_no_gradients() -> None:

@@ -1,4 +1,4 @@
-"""One stream on a GPU: everything is some block's, no block has two products, and what a block keeps fits."""
+"""One stream on a GPU: blocks cover everything once, no block has two products, and its shared memory suffices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unroll.engines.cuda.steppers.one_stream import (
     MOST_TILES,
     SCRATCH,
     WARPS,
-    apart,
+    divide_blocks,
 )
 from unroll.engines.cuda.steppers.weights import TILE, Place
 
@@ -26,22 +26,22 @@ H200, ROOM, SYMBOLS = 132, 228_000, 85  # multiprocessors, and bytes of a block'
 
 
 def products(hidden: int, layers: int, dense: int = 1024, symbols: int = 96) -> list[Place]:
-    """As `Weights` has them."""
+    """The places that `Weights` would make."""
     parts = hidden // 32
     places = [Place(0, 0, groups=hidden // 4, parts=parts * (1 + (n > 0))) for n in range(layers)]
     return [*places, Place(0, 0, groups=dense // 16, parts=parts), Place(0, 0, groups=symbols // 16, parts=dense // 32)]
 
 
-def parts(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]:
+def work_of_blocks(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]:
     """The half of the terms, the first group and the tiles of each block, by the kernel's rule."""
     across, pair = place.groups // GROUPS, 2 if upper else 1
-    shares = place.blocks // (across * pair)
-    found = []
+    stretches = place.blocks // (across * pair)
+    work = []
     for number in range(place.blocks):
-        share = number // (pair * across)
-        own = range(share * tiles // shares, (share + 1) * tiles // shares)
-        found.append((number % pair, number // pair % across * GROUPS, own))
-    return found
+        stretch = number // (pair * across)
+        block_tiles = range(stretch * tiles // stretches, (stretch + 1) * tiles // stretches)
+        work.append((number % pair, number // pair % across * GROUPS, block_tiles))
+    return work
 
 
 @given(
@@ -52,16 +52,16 @@ def parts(place: Place, upper: bool, tiles: int) -> list[tuple[int, int, range]]
     st.integers(5, 200),
     st.integers(40_000, 230_000),
 )
-def test_blocks_share_out_everything_and_keep_what_they_need(
+def test_blocks_cover_everything_once_and_have_memory_for_what_they_keep(
     hidden: int, layers: int, dense: int, windows: int | None, blocks: int, room: int
 ) -> None:
     before = products(hidden, layers, dense)
-    placed = apart(before, blocks, room, windows, SYMBOLS)
+    placed = divide_blocks(before, blocks, room, windows, SYMBOLS)
     if placed is None:
         return
     end = 0
     for n, (old, place) in enumerate(zip(before, placed, strict=True)):
-        assert place.block == end, "one behind the other, in the kernel's order"
+        assert place.block == end, "one after another, in the kernel's order"
         end += place.blocks
         assert (place.groups, place.parts) == (old.groups, old.parts)
         if windows is None or n >= layers:
@@ -71,12 +71,16 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
                 assert place.each <= (FOR_ONE if n < layers else FOR_THE_HEAD)
             continue
         tiles = -(-windows // TILE)
-        done = Counter((half, group, tile) for half, group, own in parts(place, n > 0, tiles) for tile in own)
+        done = Counter(
+            (half, group, tile)
+            for half, group, block_tiles in work_of_blocks(place, n > 0, tiles)
+            for tile in block_tiles
+        )
         halves, groups = range(2 if n else 1), range(0, place.groups, GROUPS)
         assert done == {(half, group, tile): 1 for half in halves for group in groups for tile in range(tiles)}
-        own_tiles = [len(own) for _, _, own in parts(place, n > 0, tiles)]
-        assert min(own_tiles) > 0
-        assert max(own_tiles) == place.tiles <= MOST_TILES
+        tile_counts = [len(block_tiles) for _, _, block_tiles in work_of_blocks(place, n > 0, tiles)]
+        assert min(tile_counts) > 0
+        assert max(tile_counts) == place.tiles <= MOST_TILES
         assert place.block % 2 == 0, "pairs are of two neighbours, the first of them even"
         assert 1 <= place.at_once <= min(place.tiles, MOST_AT_ONCE)
         assert place.room >= max(place.at_once, min(EARLY, place.tiles) if n else 0)
@@ -92,7 +96,7 @@ def test_blocks_share_out_everything_and_keep_what_they_need(
 def test_the_papers_models_fit_an_h200_with_all_their_weights_and_symbols_on_chip(
     hidden: int, layers: int, windows: int | None
 ) -> None:
-    placed = apart(products(hidden, layers), H200, ROOM, windows, SYMBOLS)
+    placed = divide_blocks(products(hidden, layers), H200, ROOM, windows, SYMBOLS)
     assert placed is not None
     assert all(place.resident == 0 for place in placed)
     if windows:
@@ -100,20 +104,20 @@ def test_the_papers_models_fit_an_h200_with_all_their_weights_and_symbols_on_chi
 
 
 def test_the_papers_windows_are_multiplied_all_at_once_and_the_head_is_spread() -> None:
-    layer, dense, out = apart(products(512, 1), H200, ROOM, 100, SYMBOLS)
+    layer, dense, out = divide_blocks(products(512, 1), H200, ROOM, 100, SYMBOLS)
     assert layer.at_once == layer.tiles <= 7
     assert max(dense.each, 2 * out.each) <= 2
-    first, upper, dense, out = apart(products(512, 2), H200, ROOM, 100, SYMBOLS)
+    first, upper, dense, out = divide_blocks(products(512, 2), H200, ROOM, 100, SYMBOLS)
     assert first.at_once == upper.at_once + EARLY == 13
     assert max(dense.each, 2 * out.each) <= 3
 
 
 def test_the_head_of_a_gpu_with_little_shared_memory_is_read_from_its_memory() -> None:
-    *_, dense, out = apart(products(512, 1), 128, 97_000)
+    *_, dense, out = divide_blocks(products(512, 1), 128, 97_000)
     assert out.resident == -1
     assert max(dense.each, out.each) <= FOR_THE_HEAD
 
 
-def test_what_does_not_fit_is_said_so() -> None:
-    assert apart(products(512, 3), H200, ROOM, 100, SYMBOLS) is None
-    assert apart(products(32, 1), 2, ROOM, None) is None
+def test_products_that_do_not_fit_get_no_blocks() -> None:
+    assert divide_blocks(products(512, 3), H200, ROOM, 100, SYMBOLS) is None
+    assert divide_blocks(products(32, 1), 2, ROOM, None) is None

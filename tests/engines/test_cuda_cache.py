@@ -1,4 +1,4 @@
-"""Machine code for a GPU is kept in the cache behind its digest: what does not agree with it is compiled anew."""
+"""Machine code for a GPU is cached with its digest; code that does not match its digest is compiled again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINARY = b"\x7fELF machine code"
 
 
 class Kept:
-    """A source, the cache, and what the compiler was asked for."""
+    """A source, the cache, and the names that were compiled."""
 
     def __init__(self, folder: Path) -> None:
         self.source = folder / "kernel.cu"
@@ -28,7 +28,7 @@ class Kept:
         return file
 
     def load(self, device: int = 0) -> bytes:
-        """What is loaded into the device: in place of a module, its bytes."""
+        """The bytes of the module that is loaded into the device."""
         compiler._load.cache_clear()
         return bytes(compiler._load((self.source,), (), device))  # type: ignore[call-overload]
 
@@ -36,16 +36,16 @@ class Kept:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     monkeypatch.setenv("UNROLL_CACHE", str(tmp_path / "cache"))
-    found = Kept(tmp_path)
+    cache = Kept(tmp_path)
 
     def compiled(text: str, name: str, options: object) -> tuple[bytes, str]:
-        found.compiled.append(name)
+        cache.compiled.append(name)
         return BINARY, ""
 
     monkeypatch.setattr(compiler, "compiled", compiled)
     monkeypatch.setattr(compiler, "Module", bytes)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    return found
+    return cache
 
 
 def test_code_is_compiled_once_and_then_read(kept: Kept) -> None:
@@ -66,7 +66,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed_and_the_code_compiled
 
 
 @pytest.mark.parametrize("what", ["a named pipe", "a link", "a sparse file", "a folder"])
-def test_what_is_no_file_of_ours_is_neither_waited_for_nor_loaded(kept: Kept, tmp_path: Path, what: str) -> None:
+def test_anything_but_a_plain_file_is_neither_waited_for_nor_loaded(kept: Kept, tmp_path: Path, what: str) -> None:
     kept.load()
     file = kept.file
     (tmp_path / "target").write_bytes(file.read_bytes())
@@ -87,7 +87,7 @@ def test_what_is_no_file_of_ours_is_neither_waited_for_nor_loaded(kept: Kept, tm
     assert not file.is_symlink()
 
 
-def test_where_the_cache_cannot_be_written_the_code_is_compiled_all_the_same(kept: Kept, monkeypatch) -> None:
+def test_code_is_compiled_even_if_the_cache_cannot_be_written(kept: Kept, monkeypatch) -> None:
     monkeypatch.setenv("UNROLL_CACHE", str(kept.source))
     assert [kept.load(), kept.load()] == [BINARY, BINARY]
     assert len(kept.compiled) == 2

@@ -1,4 +1,4 @@
-"""How a GPU's weights lie: what each lane reads is what its terms and columns need, and nothing is lost."""
+"""The layout of a GPU's weights: each lane reads its terms and columns, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from helpers import every_cell, random_model, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll.engines.cuda.steppers import device_steps, one_stream
+from unroll.engines.cuda.steppers import device_steps, machine, one_stream
 from unroll.engines.cuda.steppers.weights import (
+    FROM_X,
     LOW,
     MOST_OF_A_HALF,
     Place,
@@ -30,7 +31,7 @@ from unroll.engines.cuda.steppers.weights import (
     tiles_of_matrices,
     tiles_of_rows,
 )
-from unroll.engines.torch.one_by_one import Rows
+from unroll.engines.torch.stepper import Rows
 from unroll.experiment.decoding import Decoding
 from unroll.model import cells
 from unroll.model.head import LEAK
@@ -52,7 +53,7 @@ def test_a_lane_finds_its_terms_of_its_columns(K: int, N: int, across: bool) -> 
 
 
 def matrix_product(W_chunk: torch.Tensor, x_chunk: torch.Tensor) -> torch.Tensor:
-    """m16n8k16 by its definition: which elements of the matrices, and of what comes out, lane 4·g + t has."""
+    """m16n8k16 by its definition of the elements of both matrices and of the result that lane 4·g + t holds."""
     A, B, D = torch.zeros(16, 16).double(), torch.zeros(16, 8).double(), torch.zeros(32, 4).double()
     for lane in range(32):
         g, t = divmod(lane, 4)
@@ -87,8 +88,8 @@ def test_a_matrix_unit_finds_the_weights_of_a_units_gates_and_the_rows_terms(K: 
             D += matrix_product(W[0], x[:, :2]) + low / LOW
         for lane in range(32):  # as gates_of in engines/cuda/steppers/halves.cu
             odd, other = lane // 4 % 2, lane ^ 4
-            mine, others = D[lane, odd::2], D[other, odd::2]
-            gates = torch.stack((others, mine) if odd else (mine, others), 1).flatten()
+            of_lane, of_other = D[lane, odd::2], D[other, odd::2]
+            gates = torch.stack((of_other, of_lane) if odd else (of_lane, of_other), 1).flatten()
             row, unit = lane % 4 * 2 + odd, 4 * group + lane // 8
             if unit < units:
                 assert torch.allclose(gates, truth[row, 4 * unit : 4 * unit + 4], rtol=0, atol=1e-5)
@@ -120,7 +121,7 @@ def test_weights_beyond_half_precision_are_noticed(name: str, bad: float) -> Non
 
 
 def product(weights: Weights, place: Place, x_BK: torch.Tensor, across: bool = False) -> torch.Tensor:
-    """x·W from a place, as the kernel finds it."""
+    """x·W with the weights at a place, read as the kernel reads them."""
     W = weights.flat[place.weights :][: place.groups * place.floats].view(place.groups, place.parts, 4, 4, 8, 4)
     term, column = (2, 5) if across else (5, 2)
     W_KN = W.permute(1, 4, term, 0, 3, column).reshape(
@@ -131,7 +132,7 @@ def product(weights: Weights, place: Place, x_BK: torch.Tensor, across: bool = F
 
 
 def step(model: Model, weights: Weights, ids_B: torch.Tensor, states: list[list[torch.Tensor]]) -> torch.Tensor:
-    """One token by the kernel's steps, in torch; the states change, the logits come back."""
+    """Do the kernel's steps for one token in torch; change the states and return the logits."""
     below, H, flat = None, weights.H, weights.flat
     for place, state in zip(weights.places, states, strict=False):
         table = flat[place.bias :]
@@ -156,7 +157,7 @@ def step(model: Model, weights: Weights, ids_B: torch.Tensor, states: list[list[
 @every_cell
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("hidden", [5, 32, 33])
-def test_what_is_multiplied_as_the_kernel_does_is_the_model(
+def test_multiplying_like_the_kernel_gives_the_models_logits(
     cell: str, peepholes: str, layers: int, hidden: int
 ) -> None:
     model = random_model([tiny(cell=cell, peepholes=peepholes, layers=layers, hidden=hidden, dense=9)], [V])
@@ -170,12 +171,12 @@ def test_what_is_multiplied_as_the_kernel_does_is_the_model(
         assert np.allclose(logits.numpy(), truth.logits(), rtol=0, atol=1e-12)
     for layer in states:
         for s in layer:
-            assert not s[:, hidden:].any(), "what is padded stays 0"
+            assert not s[:, hidden:].any(), "padding stays 0"
 
 
 @pytest.mark.parametrize("room", [0, 40_000, 70_000, 10**9])
 @pytest.mark.parametrize("blocks", [3, 200])
-def test_what_is_kept_in_a_block_fits_and_does_not_overlap(room: int, blocks: int) -> None:
+def test_weights_kept_in_a_block_fit_and_do_not_overlap(room: int, blocks: int) -> None:
     weights = Weights(random_model([tiny(hidden=70, dense=130, layers=2)], [V]))
     places, used = weights.resident(blocks, room)
     assert used <= room
@@ -187,8 +188,8 @@ def test_what_is_kept_in_a_block_fits_and_does_not_overlap(room: int, blocks: in
         assert len(kept) == len(places)
 
 
-def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
-    row = np.zeros(1, device_steps.ROW)
+def test_a_seat_gives_the_kernel_all_settings_of_its_draws() -> None:
+    row = np.zeros(1, machine.ROW)
     prompt = np.array([1, 2, 3])
     device_steps.fill(row[0], Seat(7, prompt, Decoding(), 2**63 - 1))
     assert row[0].tolist() == (7, 9, 0, 2**63 - 1, 1.0, 2.0, -np.inf, 0)
@@ -196,14 +197,14 @@ def test_a_seat_tells_the_kernel_all_that_it_draws_by() -> None:
     assert row[0].tolist() == (7, 7, 0, 0, 0.5, 1.0, 0.0, device_steps.FAR)
 
 
-def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
-    code = "".join(piece.read_text() for piece in device_steps.ON_HOPPER)
-    assert device_steps.ROW.itemsize == 64
-    assert ctypes.sizeof(device_steps._Arguments) == 15 * 8 + 8 + 13 * 4 + 4 + 4 + 4, "and 4 to a multiple of 8"
-    assert f"#define WARPS {device_steps.WARPS}\n" in code
-    assert f"#define ALONE_WARPS {device_steps.ALONE_WARPS} " in code
-    assert f"#define MOST_LAYERS {device_steps.MOST_LAYERS}\n" in code
-    assert f"#define RNN {device_steps.RNN}\n" in code
+def test_numbers_that_stand_in_python_and_in_the_kernel_agree() -> None:
+    code = "".join(piece.read_text() for piece in machine.ON_HOPPER)
+    assert machine.ROW.itemsize == 64
+    assert ctypes.sizeof(machine._Arguments) == 15 * 8 + 8 + 13 * 4 + 4 + 4 + 4, "and 4 to a multiple of 8"
+    assert f"#define WARPS {machine.WARPS}\n" in code
+    assert f"#define ALONE_WARPS {machine.ALONE_WARPS} " in code
+    assert f"#define MOST_LAYERS {machine.MOST_LAYERS}\n" in code
+    assert f"#define RNN {machine.RNN}\n" in code
     assert f"#define SCRATCH {one_stream.SCRATCH // 16} " in code
     assert f"#define GROUPS {one_stream.GROUPS} " in code
     assert f"#define MOST_TILES {one_stream.MOST_TILES} " in code
@@ -212,14 +213,14 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
     assert f"else product<{one_stream.MOST_AT_ONCE}>(" in code
     bringers = re.search(r"#define BRINGERS (\d+)\n#define WINDOWS_WARPS \(2 \* GROUPS \+ BRINGERS \+ 1\)", code)
     assert bringers
-    assert 2 * one_stream.GROUPS + int(bringers[1]) + 1 == device_steps.WINDOWS_WARPS >= device_steps.ALONE_WARPS
+    assert 2 * one_stream.GROUPS + int(bringers[1]) + 1 == machine.WINDOWS_WARPS >= machine.ALONE_WARPS
     assert f"#define LOW {LOW}f " in code
-    assert f"#define COPIES {device_steps.COPIES} " in code
-    assert f"#define HELD {device_steps.MOST_HELD // 32} " in code
+    assert f"#define COPIES {machine.COPIES} " in code
+    assert f"#define HELD {machine.MOST_HELD // 32} " in code
     assert f"#define TILE {one_stream.TILE}\n" in code
-    assert one_stream.WARPS == one_stream.FOR_THE_HEAD == device_steps.ALONE_WARPS
-    assert one_stream.FOR_ONE == device_steps.ALONE_WARPS - 1, "the last may be a chooser"
-    assert device_steps.MOST_ALONE * 4 == one_stream.SCRATCH, "a row of `one` fits into a warp's own"
+    assert one_stream.WARPS == one_stream.FOR_THE_HEAD == machine.ALONE_WARPS
+    assert one_stream.FOR_ONE == machine.ALONE_WARPS - 1, "the last may be a chooser"
+    assert machine.MOST_ALONE * 4 == one_stream.SCRATCH, "a row of `one` fits into a warp's own"
     fields = re.search(r"struct Place \{.*?\n\};", code, re.DOTALL)
     assert fields
     named = re.findall(r"\w+(?=[,;])", re.sub(r"//.*", "", fields[0]))
@@ -228,7 +229,7 @@ def test_what_python_and_the_kernel_write_down_twice_agrees() -> None:
 
 @every_cell
 def test_every_cell_has_an_arrangement(cell: str, peepholes: str) -> None:
-    assert type(cells.load(cell, peepholes)) in device_steps.FROM_X
+    assert type(cells.load(cell, peepholes)) in FROM_X
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 3))
@@ -243,6 +244,6 @@ def test_a_matrix_of_hopper_has_of_eight_rows_the_terms_that_lanes_bring_of_a_ch
     words = matrices.view(torch.float16).unflatten(-1, (4, 2))  # chunk, tile, high and low by 2, row, t, two terms
     for half, values in enumerate(halves(rows)):
         for chunk, tile, pair in itertools.product(range(chunks), range(tiles), range(2)):
-            found = words[chunk, tile, 2 * half + pair].flatten(1)  # as put_in_matrices writes it
+            in_matrix = words[chunk, tile, 2 * half + pair].flatten(1)  # as put_in_matrices writes it
             terms = [16 * chunk + 4 * t + 2 * pair + n for t in range(4) for n in range(2)]
-            assert torch.equal(found, values[8 * tile : 8 * tile + 8, terms])
+            assert torch.equal(in_matrix, values[8 * tile : 8 * tile + 8, terms])

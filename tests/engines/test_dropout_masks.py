@@ -1,4 +1,4 @@
-"""Dropout by machine code: every factor is what the run's seed says, the head's gradients are the plain one's."""
+"""Dropout by machine code: the run's seed decides every factor, and the head's gradients equal the plain head's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ V = 7
 
 @pytest.fixture(params=[16, 32, 64], ids=lambda width: f"{width} bytes")
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Vectors of this width, which LLVM makes of what the processor has."""
+    """Vectors of this width, which LLVM makes from those of the processor."""
     for module in (builder, dropout_masks):
         monkeypatch.setattr(module, "vector_bytes", lambda: request.param)
     dropout_masks._factors_for.cache_clear()
@@ -40,12 +40,12 @@ def test_every_element_is_dropped_by_its_own_word(dtype: torch.dtype) -> None:
         (1, 3), ((1, 1), (6, 7), (33, 64)), ("dropout.dense", "dropout.out")
     ):
         with torch_threads(threads):
-            found = dropout_masks.factors(dropout, purpose, N, H)
+            factors = dropout_masks.factors(dropout, purpose, N, H)
         for m, (seed, _) in enumerate(RUNS):
             words = torch.from_numpy(randomness.words(seed, purpose, 12345, N * H)).view(N, H)
             kept = words >= rates[m].double() * 2.0**32
-            assert torch.equal(found[m], kept / (1 - rates[m]))
-        assert torch.equal(dropout.kept(torch.ones_like(found), purpose), found)
+            assert torch.equal(factors[m], kept / (1 - rates[m]))
+        assert torch.equal(dropout.kept(torch.ones_like(factors), purpose), factors)
 
 
 def scored(model: Model, threads: int = 1) -> tuple[Tensor, list[Tensor]]:
@@ -68,21 +68,21 @@ def model(kernel: str, runs: tuple[int, ...] = (0, 1, 2), dense: int = 40) -> Mo
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dense", [6, 64])
 def test_the_compiled_head_drops_as_the_plain_one_and_gives_its_gradients(dense: int, threads: int) -> None:
-    (truth, expected), (nll, found) = (
+    (truth, expected), (nll, gradients) = (
         scored(model("reference", dense=dense)),
         scored(model("compiled", dense=dense), threads),
     )
     assert torch.allclose(nll, truth, rtol=0, atol=1e-12)
-    for got, right in zip(found, expected, strict=True):
+    for got, right in zip(gradients, expected, strict=True):
         assert torch.allclose(got, right, rtol=0, atol=1e-11)
 
 
 def test_a_run_with_dropout_is_the_same_alone_and_in_a_fleet() -> None:
-    nll, found = scored(model("compiled"))
+    nll, gradients = scored(model("compiled"))
     for n in range(3):
-        alone, own = scored(model("compiled", (n,)))
+        alone, gradients_alone = scored(model("compiled", (n,)))
         assert torch.equal(alone[0], nll[n])
-        for got, together in zip(own, found, strict=True):
+        for got, together in zip(gradients_alone, gradients, strict=True):
             assert torch.equal(got[0], together[n])
 
 

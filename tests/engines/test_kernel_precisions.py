@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import amx_in_vectors
 import pytest
 import torch
-import unit_in_vectors
 from helpers import CPU, every_cell, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
 from unroll.engines import kernels
-from unroll.engines.cpu import amx, bf16, head_code, packing, time_code
-from unroll.engines.cpu import head as cpu_head
+from unroll.engines.cpu import amx, bf16, compiled_head, head_code, layer_code, packing
 from unroll.model import cells
 from unroll.model.dropout import Dropout
 from unroll.model.head import LEAK
@@ -41,12 +40,12 @@ def test_every_division_of_the_work_equals_the_reference(H: int, B: int, cell: s
 
 
 def test_bfloat16_differs_from_float32_by_its_rounding() -> None:
-    """Or a kernel that did not round at all would pass for one that does."""
+    """Otherwise a kernel that did not round at all would pass for one that does."""
     net = network(cells.load("lstm", "paper"), 1, 1, 128, 33, UNCLIPPED, CPU)
     given = inputs(net, 20, 8, 33)
-    wide, narrowed = (outcome("compiled", net, name, given) for name in ("float32", "bfloat16"))
+    exact, rounded = (outcome("compiled", net, name, given) for name in ("float32", "bfloat16"))
     for name in ("h", "d 0 W_h", "d 0 h0"):
-        error = float((narrowed[name] - wide[name]).norm() / wide[name].norm())
+        error = float((rounded[name] - exact[name]).norm() / exact[name].norm())
         assert UNIT["bfloat16"] / 16 < error, name
 
 
@@ -54,33 +53,33 @@ def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(amx, "available", lambda: False)
-    made_anew(monkeypatch)
-    net, found = network(cells.load("lstm", "paper"), 2, 1, 48, 33, UNCLIPPED, CPU), []
+    compile_again(monkeypatch)
+    net, results = network(cells.load("lstm", "paper"), 2, 1, 48, 33, UNCLIPPED, CPU), []
     for has in (bf16.rounds(), False):
         monkeypatch.setattr(bf16, "rounds", lambda has=has: has)
         monkeypatch.setattr(bf16, "multiplies", lambda has=has: has)
-        # Few rows add up their weights' gradients in another place than many.
+        # With few rows, the weights' gradients are added up elsewhere than with many.
         few, many = (outcome("compiled", net, "bfloat16", inputs(net, 9, rows, 33)) for rows in (5, 20))
-        found.append([*few.values(), *many.values(), *head_outcome()])
-    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+        results.append([*few.values(), *many.values(), *head_outcome()])
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
-def test_what_surrounds_a_matrix_unit_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    unit_in_vectors.play(monkeypatch)
-    made_anew(monkeypatch)
+def test_the_code_around_amx_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    amx_in_vectors.imitate(monkeypatch)
+    compile_again(monkeypatch)
     lstms, others = (("paper", 5), ("lasagne", 32), ("off", 70)), itertools.product(("gru", "rnn"), (5, 70))
-    for cell, peepholes, B in (*(("lstm", *own) for own in lstms), *((cell, "off", B) for cell, B in others)):
+    for cell, peepholes, B in (*(("lstm", *variant) for variant in lstms), *((cell, "off", B) for cell, B in others)):
         net = network(cells.load(cell, peepholes), 2, 2, 40, 33, UNCLIPPED, CPU)
         assert ("compiled", "bfloat16") in check(net, 9, B, 33)
-    by_the_unit = head_outcome()
+    by_amx = head_outcome()
     monkeypatch.setattr(amx, "available", lambda: False)
-    for mine, other in zip(by_the_unit, head_outcome(), strict=True):
-        assert (mine - other).norm() <= UNIT["bfloat16"] * other.norm()
+    for with_amx, without in zip(by_amx, head_outcome(), strict=True):
+        assert (with_amx - without).norm() <= UNIT["bfloat16"] * without.norm()
 
 
-def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No code is kept, neither from before nor for later."""
-    kept = {time_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
+def compile_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep no compiled code, neither from before nor for later."""
+    kept = {layer_code: ("forward_for", "backward_for", "weights_for"), head_code: ("forward_for", "backward_for")}
     for module, names in (kept | {packing: ("_pack_for",)}).items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
@@ -90,22 +89,22 @@ def head_outcome() -> list[torch.Tensor]:
     """The head of 70 rows in bfloat16, and its gradients."""
     shapes = ((70, 40), (40, 100), (100,), (100, 33), (33,))
     values = [random_tensor(1, *shape, seed=n).float().requires_grad_() for n, shape in enumerate(shapes)]
-    nll = cpu_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, narrow=True)
+    nll = compiled_head.nll(*values, random_ids(1, 70, symbols=33), LEAK, in_bf16=True)
     return [nll.detach(), *torch.autograd.grad(nll.sum(), values)]
 
 
 @pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
-    """h and weights are exact in bfloat16, so that no unit changes its side by rounding alone; the bound is 6 of its
-    roundings, for what is made on the way: x, and the gradients of the logits and of x."""
+    """h and weights are exact in bfloat16, so that no unit changes its side by rounding alone. The bound is 6 of its
+    roundings, for the intermediate results: x, and the gradients of the logits and of x."""
     for M, N, H, D, V in ((1, 1, 32, 64, 1), (2, 300, 64, 160, 85), (1, 65, 50, 100, 33)):
         shapes = {(N, H): 0.5, (H, D): 2 * H**-0.5, (D,): 0.02, (D, V): 2 * D**-0.5, (V,): 0.1}
         exact = [
             (random_tensor(M, *shape, seed=n) * scale).bfloat16().double().requires_grad_()
             for n, (shape, scale) in enumerate(shapes.items())
         ]
-        own = [value.detach().float().requires_grad_() for value in exact]
+        single = [value.detach().float().requires_grad_() for value in exact]
         targets, d = random_ids(M, N, symbols=V), random_tensor(M, N, seed=9)
         rates = torch.full((M,), 0.5 if drops else 0.0)
         seeds = [(m + 1, 5) for m in range(M)]
@@ -114,12 +113,12 @@ def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
             return Dropout(rates.to(dtype), tuple(seeds), torch.tensor(seeds), torch.tensor(7), drops)
 
         with torch_threads(threads):
-            truth = cpu_head.nll(*exact, targets, LEAK, dropout(torch.float64))
-            found = cpu_head.nll(*own, targets, LEAK, dropout(torch.float32), narrow=True)
+            truth = compiled_head.nll(*exact, targets, LEAK, dropout(torch.float64))
+            nll = compiled_head.nll(*single, targets, LEAK, dropout(torch.float32), in_bf16=True)
             expected = [truth.detach(), *torch.autograd.grad(truth, exact, d)]
-            got = [found.detach(), *torch.autograd.grad(found, own, d.float())]
-        for mine, true in zip(got, expected, strict=True):
-            error = float((mine.double() - true).norm() / true.norm().clamp(min=1e-9))
+            got = [nll.detach(), *torch.autograd.grad(nll, single, d.float())]
+        for result, true in zip(got, expected, strict=True):
+            error = float((result.double() - true).norm() / true.norm().clamp(min=1e-9))
             assert error <= 6 * UNIT["bfloat16"], error
 
 

@@ -1,4 +1,4 @@
-"""Compiled code computes what it says, for every size and every number."""
+"""Compiled code computes the right numbers, for every size and every input."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ import pytest
 import torch
 from helpers import random_ids, random_tensor, torch_threads
 
-from unroll.engines.cpu import arithmetic, builder, compiler, packing, products, torch_head
-from unroll.engines.cpu import head as cpu_head
+from unroll.engines.cpu import (
+    arithmetic,
+    builder,
+    compiled_head,
+    compiler,
+    packing,
+    products,
+    threaded_head,
+    transposed_products,
+)
 from unroll.engines.cpu.builder import Code, Value
 from unroll.model.head import LEAK
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-BLOCK = products.BLOCK
+BLOCK = transposed_products.BLOCK
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
 
 def applied(function: Callable[[Code, Value], Value], x: torch.Tensor) -> torch.Tensor:
-    """A pointwise function of a vector, through compiled code."""
+    """Apply a pointwise function to a vector by compiled code."""
 
     def pointwise(code: Code, x: Value, out: Value, n: Value) -> None:
         with code.loop(n // code.lanes) as v:
@@ -35,7 +43,7 @@ def applied(function: Callable[[Code, Value], Value], x: torch.Tensor) -> torch.
 
 
 def value_of(function: Callable[[Code, Value], arithmetic.Fraction]) -> Callable[[Code, Value], Value]:
-    """A fraction's value, its division shared with two others."""
+    """A fraction's value by a division that is shared with two others."""
     return lambda code, x: arithmetic.quotients(
         code, function(code, x), arithmetic.sigmoid(code, x), function(code, x)
     )[0]
@@ -58,7 +66,7 @@ def test_tanh_and_the_sigmoid_are_within_a_few_units_in_the_last_place(dtype: to
 
 
 @both
-def test_what_is_not_a_number_stays_so_and_infinities_reach_the_bounds(dtype: torch.dtype) -> None:
+def test_a_nan_stays_a_nan_and_infinities_reach_the_bounds(dtype: torch.dtype) -> None:
     x = torch.tensor([torch.nan, torch.inf, -torch.inf], dtype=dtype)
     for function, truth in ((arithmetic.tanh, torch.tanh), (arithmetic.sigmoid, torch.sigmoid)):
         got = applied(value_of(function), x)
@@ -71,9 +79,9 @@ def test_an_exponential_of_minus_infinity_is_exactly_0(dtype: torch.dtype) -> No
     assert applied(arithmetic.exp, torch.tensor([-torch.inf, -1e5, 0.0], dtype=dtype)).tolist() == [0.0, 0.0, 1.0]
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are as fast with such numbers")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are as fast with subnormal numbers")
 @both
-def test_numbers_too_small_for_a_whole_fraction_are_0_in_compiled_code_and_only_there(dtype: torch.dtype) -> None:
+def test_subnormal_numbers_are_0_in_compiled_code_and_only_there(dtype: torch.dtype) -> None:
     least = torch.finfo(dtype).smallest_normal
     x = torch.tensor([least, least / 2, -least / 2, 3 * least], dtype=dtype)
     assert applied(lambda _code, x: x * 0.5, x).tolist() == [0.0, 0.0, 0.0, 1.5 * least]
@@ -105,16 +113,16 @@ def test_a_rows_product_has_the_same_bits_among_any_number_of_rows(dtype: torch.
 
 @both
 @pytest.mark.parametrize("threads", [1, 3])
-def test_packed_panels_lie_one_after_the_other_and_a_transpose_is_packed_as_itself(
+def test_packed_panels_follow_each_other_and_transposing_while_packing_is_transposing_first(
     threads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "ALONE", 0)
+    monkeypatch.setattr(packing, "ONE_THREAD", 0)
     width = packing.panel(dtype)
     W = random_tensor(2, 3 * width, 5 * width, seed=1).to(dtype)
     with torch_threads(threads):
-        own, back = packing.packed(W), packing.packed(W, transposed=True)
-    assert torch.equal(own, W.unflatten(2, (5, width)).transpose(1, 2))
-    assert torch.equal(back, W.transpose(1, 2).unflatten(2, (3, width)).transpose(1, 2))
+        straight, transposed = packing.packed(W), packing.packed(W, transposed=True)
+    assert torch.equal(straight, W.unflatten(2, (5, width)).transpose(1, 2))
+    assert torch.equal(transposed, W.transpose(1, 2).unflatten(2, (3, width)).transpose(1, 2))
 
 
 @both
@@ -126,16 +134,17 @@ def test_a_transposed_product_takes_any_rows_at_any_steps_whatever_the_width_of_
 
     def product(code: Code, out: Value, x: Value, y: Value, *rest: Value) -> None:
         rows, steps, apart, K, N, first, columns = rest
-        terms = products.Terms(rows, steps, apart)
-        products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
+        terms = transposed_products.Terms(rows, steps, apart)
+        transposed_products.add_transposed_product(code, out, x, y, terms, K, N, first, columns)
 
     add = compiler.make(product, 8 * dtype.itemsize, "aaannnnnnn")
     panel = builder.VECTORS * width // dtype.itemsize
     for count, (rows, steps, apart) in itertools.product((1, 3, 9), ((1, 1, 1), (5, 3, 7), (BLOCK, 1, BLOCK))):
         K, N = count * panel, 3 * panel
+        spaced_N = transposed_products.spaced(N, panel // 2)
         x, y, base = (
             random_tensor(*shape, seed=n).to(dtype)
-            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, products.spaced(N, panel // 2))))
+            for n, shape in enumerate(((steps, apart, K), (steps, apart, N), (K, spaced_N)))
         )
         out = base.clone()
         add(out.data_ptr(), x.data_ptr(), y.data_ptr(), rows, steps, apart, K, N, panel, 2 * panel)
@@ -156,9 +165,11 @@ def test_the_compiled_head_equals_the_plain_one_and_leaves_padding_at_exactly_0(
             values[-1][:, -3:] = -torch.inf
         targets, d = random_ids(M, N, symbols=V - 3), random_tensor(M, N, seed=9)
         with torch_threads(threads):
-            plain, own = torch_head.nll(*values, targets), cpu_head.nll(*values, targets, LEAK)
-            found, truth = torch.autograd.grad(own, values, d), torch.autograd.grad(plain, values, d)
-        assert torch.allclose(own, plain, rtol=0, atol=1e-12)
-        for got, expected in zip(found, truth, strict=True):
+            plain = threaded_head.nll(*values, targets)
+            compiled = compiled_head.nll(*values, targets, LEAK)
+            gradients = torch.autograd.grad(compiled, values, d)
+            truth = torch.autograd.grad(plain, values, d)
+        assert torch.allclose(compiled, plain, rtol=0, atol=1e-12)
+        for got, expected in zip(gradients, truth, strict=True):
             assert torch.allclose(got, expected, rtol=0, atol=1e-11)
     assert (got[:, -3:] == 0).all()

@@ -1,4 +1,4 @@
-"""Precisions and kernels are chosen in the open: what a device lacks is said before any work."""
+"""Precisions and kernels are chosen in the open: an error says what a device lacks, before any work."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def test_bfloat16_trains_on_the_cpu_and_goes_on_where_it_stopped_to_the_bit(tmp_
     begun.close()
     counts = [event.learner.count for event in train_fleet([whole], [corpus], [tmp_path / "parts"], resume=True)]
     assert (min(counts), max(counts)) == (26, 60)
-    found, parts, exact = (load(tmp_path / name, device="cpu") for name in ("whole", "parts", "exact"))
-    assert (found.model.experiments[0].precision, found.model.engine.kernel, found.notes) == (
+    run, resumed, exact = (load(tmp_path / name, device="cpu") for name in ("whole", "parts", "exact"))
+    assert (run.model.experiments[0].precision, run.model.engine.kernel, run.notes) == (
         "bfloat16",
         "compiled",
         (),
     )
-    for name, value in found.model.parameters.items():
-        assert torch.equal(value, parts.model.parameters[name]), name
+    for name, value in run.model.parameters.items():
+        assert torch.equal(value, resumed.model.parameters[name]), name
     for name in ("layers.0.W_h", "dense.W", "out.W"):
-        value, truth = found.model.parameters[name], exact.model.parameters[name]
+        value, truth = run.model.parameters[name], exact.model.parameters[name]
         assert 0 < (value - truth).norm() < 0.05 * truth.norm(), name
-    assert perplexity(found, corpus=corpus)[0].nats == pytest.approx(perplexity(exact, corpus=corpus)[0].nats, rel=0.02)
+    assert perplexity(run, corpus=corpus)[0].nats == pytest.approx(perplexity(exact, corpus=corpus)[0].nats, rel=0.02)
 
 
 @every_plugin("cells")
@@ -135,7 +135,7 @@ def test_torchs_switch_is_put_back_after_a_block() -> None:
 def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(
     precision: str, cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "available", lambda: False)  # nor is bfloat16
+    monkeypatch.setattr(builder, "available", lambda: False)  # nor has it bfloat16
     corpus = tiny_corpus()
     train(tiny(precision="float32", cell=cell), tmp_path / "run", corpus)
     folder = RunFolder(tmp_path / "run")
@@ -145,7 +145,7 @@ def test_a_run_of_a_precision_that_is_not_here_computes_in_float32_and_says_so(
     assert any(f"trained in {precision}, which is not to be had here" in note for note in run.notes)
 
 
-def test_who_gains_nothing_by_bfloat16_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_that_gains_nothing_by_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bf16, "fast", lambda: False)
     assert (
         precisions.described("bfloat16", "cpu") == "bfloat16 (which this processor multiplies no faster than float32)"

@@ -1,4 +1,4 @@
-"""A tape does again what was done: torch's operations and compiled code, on what stands in the same tensors then."""
+"""A replay repeats torch's operations and compiled code on the present values of the same tensors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from helpers import CPU, check_identical, random_tensor, snapshot, tiny, tiny_co
 from unroll import Experiment
 from unroll.engines.choice import engine_of
 from unroll.engines.cpu import buffer_pool
-from unroll.engines.cpu.partial_sums import Shares
-from unroll.engines.cpu.replay import Tape
-from unroll.engines.cpu.update import CompiledUpdate
+from unroll.engines.cpu.compiled_update import CompiledUpdate
+from unroll.engines.cpu.partial_sums import PartialSums
+from unroll.engines.cpu.replay import RecordedCalls
 from unroll.training.learner import Learner
 
-# Everything that a step's course depends on: where states are from, which positions count, gaps, several k1, dropout.
+# Everything that changes the course of a step: states' origins, loss weights, gaps, several k1, dropout.
 FLEETS: dict[str, list[dict[str, Any]]] = {
     "learned": [{}, {"seed": 1}],
     "carried": [{"state": "carried", "reset": "epoch"}],
@@ -33,7 +33,7 @@ FLEETS: dict[str, list[dict[str, Any]]] = {
 
 
 def plain_step(learner: Learner) -> None:
-    """One step as it is written, with nothing recorded."""
+    """Take one step as it is written, with nothing recorded."""
     assert isinstance(learner.update, CompiledUpdate)
     learner.number.fill_(learner.count)
     learner.update.begin(learner.count + 1)
@@ -71,11 +71,11 @@ def test_a_replayed_step_finds_a_run_that_diverged_and_freezes_it() -> None:
     replayed, plain = broken(tiny(state="carried"))
     assert [replayed.look().stopped(m) for m in range(2)] == [(3, "the loss was not finite"), None]
     for m in range(2):
-        # What is not a number is not equal to itself.
+        # A NaN does not equal itself.
         check_identical(*({k: v.nan_to_num(7.5) for k, v in snapshot(x, m).items()} for x in (replayed, plain)))
 
 
-def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is() -> None:
+def test_a_step_is_recorded_again_for_another_number_of_threads_and_training_goes_on() -> None:
     learner, alone = (Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled")) for _ in range(2))
     for n in range(6):
         with torch_threads(1 + n % 3):
@@ -84,7 +84,7 @@ def test_a_step_is_recorded_anew_for_other_threads_and_goes_on_from_where_it_is(
     check_identical(snapshot(learner, 0), snapshot(alone, 0))
 
 
-def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_recorded_again_uses_the_memory_of_the_first_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_rooms", buffer_pool._Rooms())
     learner = Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled"))
     held = []
@@ -95,31 +95,31 @@ def test_a_step_that_is_recorded_anew_takes_the_room_of_the_one_before(monkeypat
     assert max(held) < 1.5 * held[0]
 
 
-def test_a_tape_computes_from_what_stands_there_now() -> None:
+def test_a_replay_computes_from_the_values_of_now() -> None:
     x, total = random_tensor(8, 4, seed=0), torch.zeros(4, dtype=torch.float64)
-    tape = Tape()
-    with tape:
+    recorded = RecordedCalls()
+    with recorded:
         y = torch.where(x > 0, x, x.new_zeros(8, 4)).t().contiguous()
-        shares = Shares(2, [(4, 8)], x.dtype)
-        for (own,) in shares.of:
-            own.copy_(y)
-        (both,) = shares.totals()
+        sums = PartialSums(2, [(4, 8)], x.dtype)
+        for (thread_sum,) in sums.by_thread:
+            thread_sum.copy_(y)
+        (both,) = sums.totals()
         total += both.sum(1)
     x.copy_(random_tensor(8, 4, seed=1))
-    tape.replay()
+    recorded.replay()
     assert torch.equal(y, x.clamp(min=0).t())
     assert torch.equal(both, 2 * y)
     total.zero_()
-    tape.replay()
+    recorded.replay()
     assert torch.equal(total, (2 * y).sum(1))
 
 
 def test_a_value_that_python_looked_at_cannot_be_recorded() -> None:
     x = torch.ones(1)
-    with pytest.raises(NotImplementedError, match="_local_scalar_dense"), Tape():
+    with pytest.raises(NotImplementedError, match="_local_scalar_dense"), RecordedCalls():
         x.item()
-    tape = Tape()
-    with tape:  # after a failure the next one records
+    recorded = RecordedCalls()
+    with recorded:  # after a failure the next recording works
         x += 1
-    tape.replay()
+    recorded.replay()
     assert x.item() == 3

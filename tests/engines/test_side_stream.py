@@ -1,11 +1,11 @@
-"""Where no step may branch, side work is done at once and in order: what is waited for is always there."""
+"""Outside a step that uses the side stream, side work is done at once and in order."""
 
 from __future__ import annotations
 
 from unroll.engines.cuda import side_stream
 
 
-def test_outside_of_a_step_that_may_branch_everything_is_done_at_once() -> None:
+def test_outside_of_a_step_with_a_side_stream_all_work_is_done_at_once() -> None:
     done: list[str] = []
 
     def pack() -> str:

@@ -1,4 +1,4 @@
-"""Every stepper on the CPU gives what the samplers give, and its rows can be begun anew, dropped, moved and copied."""
+"""Every CPU stepper gives the plain stepper's probabilities; its rows can be restarted, dropped, moved and copied."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers import every_cell, every_plugin, random_model, tiny
 from unroll.engines.cpu import builder
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.steppers.host import STEPPERS
-from unroll.engines.torch import one_by_one
+from unroll.engines.torch import stepper as torch_stepper
 from unroll.model import cells, steppers
 from unroll.model.cells import lstm
 from unroll.model.model import Model
@@ -31,7 +31,7 @@ def softmax(logits_BV: np.ndarray) -> np.ndarray:
 
 def pair(model: Model, procedure: str, rows: int) -> tuple[steppers.Stepper, steppers.Stepper]:
     backend = compiled if builder.available() and procedure in compiled.STEPPERS else host
-    both = model.engine.rows(model, K2, procedure, rows), one_by_one.Rows(model, K2, procedure)
+    both = model.engine.rows(model, K2, procedure, rows), torch_stepper.Rows(model, K2, procedure)
     assert type(both[0]) is backend.STEPPERS[procedure]
     for stepper in both:
         stepper.begin(rows)
@@ -48,7 +48,7 @@ def check_alike(fast: steppers.Stepper, truth: steppers.Stepper, bound: float) -
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("procedure", STEPPERS)
 @pytest.mark.parametrize("made", [True, False], ids=["compiled", "host"])
-def test_steps_give_the_samplers_probabilities(
+def test_steps_give_the_plain_steppers_probabilities(
     made: bool, procedure: str, layers: int, precision: str, cell: str, peepholes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builder, "available", lambda: made)
@@ -62,12 +62,12 @@ def test_steps_give_the_samplers_probabilities(
 @pytest.mark.parametrize("precision", BOUNDS)
 @pytest.mark.parametrize("peepholes", ["paper", "lasagne", "off"])
 @pytest.mark.parametrize("procedure", STEPPERS)
-def test_rows_of_whole_vectors_are_one_pass_behind_torchs_products(
+def test_one_compiled_pass_after_torchs_products_gives_the_plain_steppers_probabilities(
     procedure: str, peepholes: str, precision: str
 ) -> None:
     settings = {"peepholes": peepholes, "precision": precision, "layers": 2, "hidden": 32, "k2": K2}
     model = random_model([tiny(**settings)], [V])
-    fast, truth = host.prepare(model, K2, procedure, 3), one_by_one.Rows(model, K2, procedure)
+    fast, truth = host.prepare(model, K2, procedure, 3), torch_stepper.Rows(model, K2, procedure)
     for stepper in (fast, truth):
         stepper.begin(3)
     for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, 3)):
@@ -79,7 +79,7 @@ def test_rows_of_whole_vectors_are_one_pass_behind_torchs_products(
 @every_plugin("cells")
 @pytest.mark.parametrize("procedure", STEPPERS)
 @pytest.mark.parametrize("taken", [[2, 0], [1], [0, 0, 0], [2, 2, 1], [2, 1, 0]], ids=str)
-def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: list[int], name: str) -> None:
+def test_rows_can_be_restarted_dropped_moved_and_copied(procedure: str, taken: list[int], name: str) -> None:
     fast, truth = pair(one_model(name, layers=2), procedure, 3)
     generator = np.random.default_rng(1)
 
@@ -104,7 +104,7 @@ def test_rows_are_begun_anew_dropped_moved_and_copied(procedure: str, taken: lis
 def test_one_row_may_become_many_and_many_one(procedure: str, name: str) -> None:
     fast, truth = (
         one_model(name).engine.rows(one_model(name), K2, procedure, 70),
-        one_by_one.Rows(one_model(name), K2, procedure),
+        torch_stepper.Rows(one_model(name), K2, procedure),
     )
     for stepper in (fast, truth):
         stepper.begin(1)
@@ -118,7 +118,7 @@ def test_one_row_may_become_many_and_many_one(procedure: str, name: str) -> None
     check_alike(fast, truth, 1e-12)
 
 
-def test_the_model_may_change_afterwards_without_changing_what_was_prepared() -> None:
+def test_a_prepared_stepper_keeps_the_models_old_values() -> None:
     model = one_model()
     stepper = model.engine.rows(model, K2, "progressive", 1)
     stepper.begin(1)
@@ -131,8 +131,8 @@ def test_the_model_may_change_afterwards_without_changing_what_was_prepared() ->
     assert np.array_equal(stepper.logits(), before)
 
 
-class Stranger(lstm.Cell.__base__):  # type: ignore[misc, name-defined]
-    """A cell from somebody's own file: h′ = tanh(pre_x − pre_h)."""
+class UnknownCell(lstm.Cell.__base__):  # type: ignore[misc, name-defined]
+    """A cell from a user's own file: h′ = tanh(pre_x − pre_h)."""
 
     GATES, STATES = 1, ("h",)
 
@@ -146,17 +146,17 @@ class Stranger(lstm.Cell.__base__):  # type: ignore[misc, name-defined]
 
 def test_a_cell_that_has_no_steps_of_its_own_is_sampled_through_its_forward() -> None:
     model = one_model("rnn", "off")
-    model.cell = Stranger("off")
+    model.cell = UnknownCell("off")
     assert not host.supports(model, "windowed")
     stepper = model.engine.rows(model, K2, "windowed", 2)
-    assert isinstance(stepper, one_by_one.Rows)
+    assert isinstance(stepper, torch_stepper.Rows)
     stepper.begin(2)
     stepper.read(np.array([1, 2]))
     assert stepper.logits().shape == (2, V)
 
 
 @pytest.mark.parametrize(("processor", "taken"), [("znver4", True), ("emeraldrapids", False)])
-def test_a_model_of_six_megabytes_is_one_cores_where_it_reads_its_cache_fast(
+def test_one_core_takes_a_model_of_six_megabytes_if_it_reads_its_cache_fast(
     processor: str, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from llvmlite import binding

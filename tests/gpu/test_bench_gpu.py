@@ -31,12 +31,12 @@ def test_replays_go_on_training_where_the_warm_up_stopped(build, precision: str,
     for record in (False, True):
         torch.manual_seed(0)
         trainer = build(shape, corpus, CUDA, precision, record=record)
-        own = []
+        run_losses = []
         for _ in range(STEPS):
             trainer.step()
-            own.append(float(trainer.peer.last_loss))
+            run_losses.append(float(trainer.peer.last_loss))
         assert int(trainer.peer.windows.number) == replay.WARM_UP + STEPS
-        losses.append(own)
+        losses.append(run_losses)
     assert losses[1] == pytest.approx(losses[0], rel=TOLERANCE[precision])
     assert len(set(losses[1])) == STEPS
 

@@ -45,8 +45,8 @@ def gradients(device: torch.device, kernel: str, run: Experiment) -> tuple[torch
     learner = Learner(runs, [text(), text()], engine_of(device, kernel))
     nll, state = learner.model.nll(learner.batches[3], learner.carried)
     loss = (nll * torch.linspace(-1, 1, nll.numel(), device=device, dtype=nll.dtype).view_as(nll)).sum()
-    found = torch.autograd.grad(loss, list(learner.model.parameters.values()))
-    return nll.detach(), [*found, *(s for layer in state for s in layer)]
+    of_parameters = torch.autograd.grad(loss, list(learner.model.parameters.values()))
+    return nll.detach(), [*of_parameters, *(s for layer in state for s in layer)]
 
 
 @pytest.mark.parametrize("clip", [50.0, 0.05])
@@ -61,8 +61,8 @@ def test_a_model_on_cuda_equals_the_reference_in_float64(
             gradients(CUDA, kernel, experiment(cell, peepholes, precision=precision))
         return
     truth_nll, truth = gradients(CPU, "reference", experiment(cell, peepholes, layers=layers, clip=clip))
-    nll, found = gradients(CUDA, kernel, experiment(cell, peepholes, layers=layers, clip=clip, precision=precision))
-    for got, expected in zip([nll, *found], [truth_nll, *truth], strict=True):
+    nll, computed = gradients(CUDA, kernel, experiment(cell, peepholes, layers=layers, clip=clip, precision=precision))
+    for got, expected in zip([nll, *computed], [truth_nll, *truth], strict=True):
         error = (got.double().cpu() - expected.double()).abs().max()
         assert error <= TOLERANCE[precision] * expected.abs().max().clamp(min=1e-3)
 
@@ -70,8 +70,8 @@ def test_a_model_on_cuda_equals_the_reference_in_float64(
 @pytest.mark.parametrize("scheme", [1, 2, 4])
 def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> None:
     runs = [
-        experiment(scheme=replace(SCHEMES[scheme], k1=k1, k2=9), seed=k1, dropout=0.1 * place, learning_rate=0.002 * k1)
-        for place, k1 in enumerate((3, 5, 9))
+        experiment(scheme=replace(SCHEMES[scheme], k1=k1, k2=9), seed=k1, dropout=0.1 * m, learning_rate=0.002 * k1)
+        for m, k1 in enumerate((3, 5, 9))
     ]
     corpora = [text(), text(seed=1), text()]
     fleet = Learner(runs, corpora, engine_of(CUDA, "stacked"))
@@ -90,7 +90,7 @@ def test_a_fleet_on_cuda_trains_as_the_runs_alone_on_the_cpu(scheme: int) -> Non
 def test_a_step_that_branches_gives_the_bits_of_one_that_does_not(
     hidden: int, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What goes on beside a recurrence is neither early nor late, and nobody writes over it."""
+    """Work on the side stream is neither early nor late, and no other work overwrites it."""
     wide = {"hidden": hidden, "dense": 128, "rows": 64, "layers": 2, "precision": "bfloat16", "dropout": 0.2}
     fleet = [experiment(seed=m, **wide) for m in range(runs)]
 
@@ -102,9 +102,9 @@ def test_a_step_that_branches_gives_the_bits_of_one_that_does_not(
 
     branched = trained()
     monkeypatch.setattr(side_stream, "allowed", nullcontext)
-    for found, expected in zip(branched, trained(), strict=True):
+    for with_side_stream, expected in zip(branched, trained(), strict=True):
         for name, value in expected.items():
-            assert torch.equal(found[name], value), name
+            assert torch.equal(with_side_stream[name], value), name
 
 
 @pytest.mark.parametrize("k1", [4, 12])
@@ -117,8 +117,8 @@ def test_a_batch_gathered_in_one_launch_is_the_batch(k1: int) -> None:
     for n in range(count):
         number = torch.tensor(n, device=CUDA)
         expected = batches.gather(number, starts_nMB[n].to(CUDA), resets_nMB[n].to(CUDA))
-        found = gather_at(batches, number, *sent(batches, 0, count), torch.tensor([n], device=CUDA))
-        for one, other in zip(found, expected, strict=True):
+        gathered = gather_at(batches, number, *sent(batches, 0, count), torch.tensor([n], device=CUDA))
+        for one, other in zip(gathered, expected, strict=True):
             assert (one is None) == (other is None)
             assert one is None or torch.equal(one.long(), other.long())
 
@@ -237,10 +237,10 @@ def test_a_fleet_is_evaluated_on_cuda_as_the_runs_alone_on_the_cpu() -> None:
     fused = Learner(runs, [text()] * 3, engine_of(CUDA, "fused")).model
     quick = Learner([replace(r, precision="bfloat16") for r in runs], [text()] * 3, engine_of(CUDA, "persistent")).model
     for procedure in ("windowed", "progressive"):
-        found = token_nll(fused, [i.to(CUDA) for i in ids], 9, procedure)
+        nll_by_run = token_nll(fused, [i.to(CUDA) for i in ids], 9, procedure)
         rough = token_nll(quick, [i.to(CUDA) for i in ids], 9, procedure)
         for m in range(3):
             alone = Learner([runs[m]], [text()], engine_of(CPU, "stacked")).model
             (truth,) = token_nll(alone, [ids[m]], 9, procedure)
-            torch.testing.assert_close(found[m], truth, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(nll_by_run[m], truth, rtol=1e-4, atol=1e-5)
             assert float((rough[m] - truth).abs().mean()) < 0.01

@@ -1,7 +1,7 @@
 """On a CUDA device the head equals itself in float64: the likelihood of every target, and every gradient.
 
 h, the weights and dropout's factors are exact in bfloat16, so that no unit changes its side of the leaky ReLU by
-rounding alone. What is rounded is what is made on the way: x, the gradients of the logits, of x and of h. An error,
+rounding alone. The intermediate results are rounded: x, the gradients of the logits, of x and of h. An error,
 ‖got − truth‖ / ‖truth‖, may be 6 of bfloat16's roundings.
 """
 
@@ -82,23 +82,23 @@ def dropout(shape: Shape, drops: bool) -> dropout_masks.Dropout:
     return dropout_masks.Dropout(torch.tensor(rates, device=CUDA), keys, torch.tensor(BATCH, device=CUDA), drops)
 
 
-def mask(own: dropout_masks.Dropout, purpose: str, x: Tensor) -> Tensor:
+def mask(dropping: dropout_masks.Dropout, purpose: str, x: Tensor) -> Tensor:
     """What `base/randomness.py` lets through of x."""
     masks = []
-    for rate, (low, high) in zip(own.rates_M.tolist(), own.keys_M2.tolist(), strict=True):
+    for rate, (low, high) in zip(dropping.rates_M.tolist(), dropping.keys_M2.tolist(), strict=True):
         words = randomness.words(low + (high << 32), purpose, BATCH, x[0].numel())
         kept = torch.from_numpy(words >= rate * 2.0**32).double() / (1.0 - rate)
         masks.append(kept.view(x[0].shape))
     return torch.stack(masks).to(CUDA)
 
 
-def truth(values: dict[str, Tensor], ids: Tensor, own: dropout_masks.Dropout) -> Tensor:
+def truth(values: dict[str, Tensor], ids: Tensor, dropping: dropout_masks.Dropout) -> Tensor:
     h, x_W, x_b, out_W, out_b = values.values()
-    if own.any:
-        h = h * mask(own, "dropout.dense", h)
+    if dropping.any:
+        h = h * mask(dropping, "dropout.dense", h)
     x = torch.nn.functional.leaky_relu(torch.bmm(h, x_W) + x_b.unsqueeze(1), LEAK)
-    if own.any:
-        x = x * mask(own, "dropout.out", x)
+    if dropping.any:
+        x = x * mask(dropping, "dropout.out", x)
     logits = torch.bmm(x, out_W) + out_b.unsqueeze(1)
     return torch.logsumexp(logits, -1) - logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
 
@@ -107,24 +107,24 @@ def leaves(values: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: value.to(dtype, copy=True).requires_grad_() for name, value in values.items()}
 
 
-def outcome(nll: Tensor, own: dict[str, Tensor], d: Tensor) -> dict[str, Tensor]:
-    gradients = torch.autograd.grad(nll, list(own.values()), d.to(nll.dtype))
-    return {"nll": nll.detach()} | {f"d {name}": g for name, g in zip(own, gradients, strict=True)}
+def outcome(nll: Tensor, parameters: dict[str, Tensor], d: Tensor) -> dict[str, Tensor]:
+    gradients = torch.autograd.grad(nll, list(parameters.values()), d.to(nll.dtype))
+    return {"nll": nll.detach()} | {f"d {name}": g for name, g in zip(parameters, gradients, strict=True)}
 
 
 def poison() -> None:
-    """What is not written is NaN: new tensors take the place of this one."""
+    """Let memory that is not written be NaN: new tensors reuse the memory of this one."""
     torch.full((2**28,), torch.nan, device=CUDA)
 
 
 def check(shape: Shape, precision: str, drops: bool) -> None:
-    values, ids, d, own = given(shape), targets(shape), upstream(shape), dropout(shape, drops)
+    values, ids, d, dropping = given(shape), targets(shape), upstream(shape), dropout(shape, drops)
     exact = leaves(values, torch.float64)
-    expected = outcome(truth(exact, ids, own), exact, d)
+    expected = outcome(truth(exact, ids, dropping), exact, d)
     got = leaves(values, torch.float32)
     poison()
-    found = outcome(cuda_head.nll(*got.values(), ids, own, precision, LEAK), got, d)
-    for name, value in found.items():
+    results = outcome(cuda_head.nll(*got.values(), ids, dropping, precision, LEAK), got, d)
+    for name, value in results.items():
         error = float((value.double() - expected[name]).norm() / expected[name].norm().clamp(min=1e-9))
         assert error <= BOUND[precision], f"{name}: {error:.1e}"
 
@@ -154,10 +154,10 @@ def test_the_head_in_float32_equals_float64(drops: bool) -> None:
 
 @pytest.mark.parametrize("shape", [HOPPER[0], HOPPER[8]], ids=str)
 def test_the_head_gives_the_same_bits_again_and_in_a_recording(shape: Shape) -> None:
-    ids, d, own, got = targets(shape), upstream(shape), dropout(shape, True), leaves(given(shape), torch.float32)
+    ids, d, dropping, got = targets(shape), upstream(shape), dropout(shape, True), leaves(given(shape), torch.float32)
 
     def once() -> dict[str, Tensor]:
-        return outcome(cuda_head.nll(*got.values(), ids, own, "bfloat16", LEAK), got, d)
+        return outcome(cuda_head.nll(*got.values(), ids, dropping, "bfloat16", LEAK), got, d)
 
     first, second = once(), once()
     graph = torch.cuda.CUDAGraph()
@@ -165,7 +165,7 @@ def test_the_head_gives_the_same_bits_again_and_in_a_recording(shape: Shape) -> 
         recorded = once()
     graph.replay()
     with torch.no_grad():
-        unread = cuda_head.nll(*got.values(), ids, own, "bfloat16", LEAK)
+        unread = cuda_head.nll(*got.values(), ids, dropping, "bfloat16", LEAK)
     assert torch.equal(unread, first["nll"])
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
@@ -174,19 +174,19 @@ def test_the_head_gives_the_same_bits_again_and_in_a_recording(shape: Shape) -> 
 
 def test_a_symbol_that_cannot_be_predicted_gets_no_gradient() -> None:
     shape = HOPPER[0]
-    values, ids, own = given(shape), targets(shape) % (shape.V - 1), dropout(shape, False)
+    values, ids, dropping = given(shape), targets(shape) % (shape.V - 1), dropout(shape, False)
     values["out_b"][:, -1] = -torch.inf
     got = leaves(values, torch.float32)
-    found = outcome(cuda_head.nll(*got.values(), ids, own, "bfloat16", LEAK), got, upstream(shape))
-    assert all(bool(value.isfinite().all()) for value in found.values())
-    assert not found["d out_W"][..., -1].any()
-    assert not found["d out_b"][..., -1].any()
+    results = outcome(cuda_head.nll(*got.values(), ids, dropping, "bfloat16", LEAK), got, upstream(shape))
+    assert all(bool(value.isfinite().all()) for value in results.values())
+    assert not results["d out_W"][..., -1].any()
+    assert not results["d out_b"][..., -1].any()
 
 
 def test_h_may_be_a_part_of_a_longer_tensor() -> None:
     shape = HOPPER[0]
-    values, ids, own = leaves(given(shape), torch.float32), targets(shape), dropout(shape, False)
+    values, ids, dropping = leaves(given(shape), torch.float32), targets(shape), dropout(shape, False)
     longer = torch.cat((values["h"][:, :64], values["h"]), 1).bfloat16()
-    whole, part = (cuda_head.nll(h, *list(values.values())[1:], ids, own, "bfloat16", LEAK)
+    whole, part = (cuda_head.nll(h, *list(values.values())[1:], ids, dropping, "bfloat16", LEAK)
                    for h in (values["h"].bfloat16(), longer[:, 64:]))  # fmt: skip
     assert torch.equal(whole, part)

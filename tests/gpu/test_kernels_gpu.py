@@ -36,10 +36,10 @@ SIZES += [(512, 1, 5), (600, 8, 2), (100, 64, 2)]
 @pytest.mark.parametrize(("H", "B", "M"), SIZES)
 @pytest.mark.parametrize(("cell", "peepholes"), [("lstm", "paper"), ("lstm", "lasagne"), ("gru", "off")])
 def test_every_division_of_the_work_equals_the_reference(cell: str, peepholes: str, H: int, B: int, M: int) -> None:
-    found = check(network(cells.load(cell, peepholes), 1, M, H, 96, UNCLIPPED), 9, B, 96)
+    pairs = check(network(cells.load(cell, peepholes), 1, M, H, 96, UNCLIPPED), 9, B, 96)
     if H % 16 == 0 and H <= 512 and torch.cuda.get_device_capability()[0] == 9:
-        assert ("persistent", "bfloat16") in found
-    assert {("fused", name) for name in ("float32", "tf32", "bfloat16")} <= found
+        assert ("persistent", "bfloat16") in pairs
+    assert {("fused", name) for name in ("float32", "tf32", "bfloat16")} <= pairs
 
 
 @pytest.mark.parametrize(("H", "B", "M"), [(48, 17, 3), (128, 64, 40), (512, 64, 1), (512, 64, 20), (512, 1, 5)])
@@ -54,13 +54,13 @@ def test_a_first_state_that_all_rows_share_has_the_sum_of_their_gradients(
     for kernel, precision in able(net):
         if not getattr(kernels.load(kernel), "ONE_ROW", False):
             continue
-        found, expected = (outcome(kernel, net, precision, (ids, given, at_M, d_h)) for given in (once, each))
+        shared, expected = (outcome(kernel, net, precision, (ids, given, at_M, d_h)) for given in (once, each))
         for name, value in expected.items():
             if name.endswith("0"):
                 value = value.sum(1, keepdim=True)
-                assert (found[name] - value).norm() <= 1e-5 * value.norm(), name
+                assert (shared[name] - value).norm() <= 1e-5 * value.norm(), name
             else:
-                assert torch.equal(found[name], value), name
+                assert torch.equal(shared[name], value), name
 
 
 def test_a_kernel_says_in_words_what_it_cannot_run() -> None:

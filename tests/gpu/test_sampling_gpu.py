@@ -13,7 +13,8 @@ from helpers import every_cell, random_model, tiny, unlike_streams
 from unroll.base.errors import RunError
 from unroll.engines.choice import engine_of
 from unroll.engines.cuda.steppers import device_steps
-from unroll.engines.torch import one_by_one
+from unroll.engines.cuda.steppers.machine import Machine
+from unroll.engines.torch import stepper as torch_stepper
 from unroll.experiment.decoding import Decoding
 from unroll.model import steppers
 from unroll.model.model import Model
@@ -65,11 +66,11 @@ def mixed_streams(count: int, symbols: int = V) -> list[Stream]:
 
 def texts(model: Model, streams: list[Stream], procedure: str, *ends) -> list[list[tuple[int, float]]]:
     """The tokens of each stream with their log-probabilities, to the last bit."""
-    found = defaultdict(list)
+    by_stream = defaultdict(list)
     for drawn in generate(model, streams, K2, procedure, *ends):
-        for place, token, logprob in zip(drawn.streams, drawn.ids, drawn.logprobs, strict=True):
-            found[place].append((token, logprob))
-    return [found[place] for place in range(len(streams))]
+        for stream, token, logprob in zip(drawn.streams, drawn.ids, drawn.logprobs, strict=True):
+            by_stream[stream].append((token, logprob))
+    return [by_stream[stream] for stream in range(len(streams))]
 
 
 def softmax(logits_BV: np.ndarray) -> np.ndarray:
@@ -90,7 +91,7 @@ def test_steps_give_the_samplers_probabilities(procedure: str, layers: int, cell
             on_gpu.engine.rows(on_gpu, K2, procedure, rows),
             truth_model.engine.rows(truth_model, K2, procedure, rows),
         )
-        assert type(fast) is (device_steps.Again if procedure == "windowed-naive" else device_steps.Steps)
+        assert type(fast) is (device_steps.NaiveWindows if procedure == "windowed-naive" else device_steps.Steps)
         fast.begin(rows)
         truth.begin(rows)
         for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2 + 1, rows)):
@@ -172,7 +173,7 @@ def test_a_streams_windows_may_change_between_alone_and_in_a_batch_and_stay_what
     k2: int, layers: int, hidden: int, symbols: int
 ) -> None:
     model = models(layers=layers, hidden=hidden, symbols=symbols, scale=0.1)[0]
-    alone, batch = (device_steps.Steps(device_steps.Machine(model, k2, rolling=True)) for _ in range(2))
+    alone, batch = (device_steps.Steps(Machine(model, k2, rolling=True)) for _ in range(2))
     assert torch.cuda.get_device_capability()[0] != 9 or alone._machine._one.kernel == "windows", "or this shows little"
     alone.begin(1)
     batch.begin(3)
@@ -211,7 +212,7 @@ def test_streams_that_wait_or_end_early_leave_the_others_as_they_were(
         return whole[place][: stop + 1]
 
     for rows in (1, 5, 65):
-        monkeypatch.setattr(steppers, "MOST", rows)
+        monkeypatch.setattr(steppers, "MOST_ROWS", rows)
         assert texts(model, streams, procedure, ends) == [cut(place) for place in range(70)]
 
 
@@ -222,7 +223,7 @@ def test_rolling_windows_are_windows_read_again_by_the_same_products_to_the_last
 ) -> None:
     model, _ = models(cell, peepholes, layers)
     rolling = model.engine.rows(model, K2, "windowed", 3)
-    again = device_steps.Again(device_steps.Machine(model, 1, rolling=False, in_halves=True), K2)
+    again = device_steps.NaiveWindows(Machine(model, 1, rolling=False, in_halves=True), K2)
     for stepper in (rolling, again):
         stepper.begin(3)
     for ids_B in np.random.default_rng(3).integers(V, size=(5 * K2, 3)):
@@ -297,7 +298,7 @@ def test_log_probabilities_on_the_gpu_are_those_on_the_cpu(procedure: str) -> No
     on_gpu, truth_model = models(layers=2, hidden=128, dense=200, scale=0.1)
     streams = [replace(stream, length=100) for stream in mixed_streams(7)]
     for text, stream in zip(texts(on_gpu, streams, procedure), streams, strict=True):
-        truth = one_by_one.Rows(truth_model, K2, procedure)
+        truth = torch_stepper.Rows(truth_model, K2, procedure)
         truth.begin(1)
         for token in stream.prompt:
             truth.read(np.array([token]))
@@ -341,5 +342,5 @@ def test_what_the_gpu_has_no_steps_for_is_sampled_a_row_at_a_time() -> None:
         [replace(double.experiments[0], device="cuda")], [V], values, engine_of(CUDA, "stacked")
     )
     assert double_on_gpu.engine.draws(double_on_gpu, K2, "windowed") is None
-    assert isinstance(double_on_gpu.engine.rows(double_on_gpu, K2, "windowed", 1), one_by_one.Rows)
+    assert isinstance(double_on_gpu.engine.rows(double_on_gpu, K2, "windowed", 1), torch_stepper.Rows)
     assert on_gpu.engine.draws(on_gpu, K2, "windowed") is not None

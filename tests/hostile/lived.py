@@ -112,7 +112,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["made_code", "warmed", "lived"])
+    context.set_forkserver_preload(["precompiled", "warmed", "lived"])
     return context
 
 

@@ -1,4 +1,4 @@
-"""What a model starts from, its dropout, and its padded logits."""
+"""A model's initial values, its dropout, and its padded logits."""
 
 from __future__ import annotations
 
@@ -194,17 +194,17 @@ def test_one_run_of_a_fleet_can_be_used_alone() -> None:
     check_identical(alone.values(0), model.values(1))
 
 
-def test_some_runs_of_a_fleet_keep_their_values_while_the_fleet_trains_on() -> None:
+def test_runs_taken_out_of_a_fleet_keep_their_values_while_the_fleet_trains_on() -> None:
     model = random_model([tiny(seed=seed) for seed in range(3)], [7, 16, 9])
     before = [model.values(m) for m in range(3)]
-    some = model.runs([2, 0])
+    taken = model.runs([2, 0])
     with torch.no_grad():
         for value in model.parameters.values():
             value.add_(1.0)
-    assert some.vocabularies == (9, 7)
-    assert [e.seed for e in some.experiments] == [2, 0]
+    assert taken.vocabularies == (9, 7)
+    assert [e.seed for e in taken.experiments] == [2, 0]
     for slot, m in enumerate((2, 0)):
-        check_identical(some.values(slot), before[m])
+        check_identical(taken.values(slot), before[m])
 
 
 @every_kernel

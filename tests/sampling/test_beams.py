@@ -11,7 +11,7 @@ import torch
 from helpers import every_cell, random_model, tiny
 
 from unroll.base.errors import RunError
-from unroll.engines.torch import one_by_one
+from unroll.engines.torch import stepper as torch_stepper
 from unroll.experiment.decoding import Decoding
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.model import Model
@@ -28,7 +28,7 @@ def one_model(cell: str = "lstm", peepholes: str = "paper", layers: int = 1) -> 
 
 def log_probability(model: Model, procedure: str, ids: Sequence[int]) -> float:
     """Of a continuation of the prompt, read token by token."""
-    rows, total = one_by_one.Rows(model, K2, procedure), 0.0
+    rows, total = torch_stepper.Rows(model, K2, procedure), 0.0
     rows.begin(1)
     for token in read(PROMPT, K2, procedure):
         rows.read(np.array([token]))

@@ -19,7 +19,7 @@ from sweeping import drive, small
 
 from unroll.base import limits
 from unroll.base.errors import RunError, SaveError
-from unroll.engines.judging import JudgedUpdate
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.runs.folder import RunFolder
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Begun, Noted, RunEnded

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, plug-ins, whole files, locks, limits, randomness, the cache, the version."""
+"""The ground for all rooms: errors, plug-ins, whole files, locks, limits, randomness, the cache, the version."""

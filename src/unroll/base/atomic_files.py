@@ -1,11 +1,11 @@
 """Files that are whole or absent: temporary sibling, fsync, read back, rename, fsync the folder.
 
-A temporary file is new, is no link, and has a name of its own process, so that nobody else's file is ever written to
-and twenty processes can write one file at once: the last one to rename it wins. It is held by its process, so that
-what a killed one left behind is known from what is being written, and cleared away.
+A temporary file is new, is no link, and has its process's number in its name, so that no process writes to another's
+file. Twenty processes can write one file at once: the last one to rename it wins. Each process locks its temporary
+file, so that files of killed processes can be recognised and cleared away.
 
-Tensors are stored as safetensors, sealed: a SHA-256 over the whole file stands in its own header, since a flipped bit
-in a weight would otherwise load in silence.
+Tensors are stored as sealed safetensors: the header holds a SHA-256 over the whole file, since a flipped bit in a
+weight would otherwise load in silence.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 PARTIAL = ".partial"
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
-LONGEST = 200  # bytes of a file's name that its temporary's name repeats
-OLD = 3600.0  # seconds after which a temporary that nobody holds, in an older version's form, is left over
+LONGEST = 200  # a file's name is part of its temporary's name up to this many bytes
+OLD = 3600.0  # seconds after which a temporary file of an older version, which has no lock, is left over
 TRIES = 10
-HEADER = 32 * untrusted.MEGABYTE  # bytes that a sealed file's header has at most
+HEADER = 32 * untrusted.MEGABYTE  # the most bytes of a sealed file's header
 _PARTIAL_NAME = re.compile(r"(?P<name>.+?)(?P<token>\.[0-9a-f]+-[0-9a-f]{8})?" + re.escape(PARTIAL), re.DOTALL)
 _BLANK = "0" * 64
 
@@ -52,7 +52,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """A file of any size from pieces that come one by one: whole, or not at all."""
+    """Write a file of any size from pieces that come one by one: whole, or not at all."""
     try:
         with temporary_file(path) as (temporary, file):
             for piece in pieces:
@@ -65,15 +65,15 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_temporary(path: Path, file: BinaryIO, content: bytes) -> None:
-    """Write and sync a file that nobody looks at yet, open under this path."""
+    """Write and sync a temporary file that is open."""
     file.write(content)
     file.flush()
     os.fsync(file.fileno())
 
 
 def put_in_place(temporary: Path, file: BinaryIO, path: Path) -> None:
-    """Give a synced temporary file its name, for good; it is held until it has that."""
-    if os.name == "nt":  # which renames no open file
+    """Rename a synced temporary file, for good; it stays locked until it has its name."""
+    if os.name == "nt":  # Windows renames no open file
         file.close()
     os.replace(temporary, path)
     sync_folder(path.parent)
@@ -81,7 +81,7 @@ def put_in_place(temporary: Path, file: BinaryIO, path: Path) -> None:
 
 @contextmanager
 def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A new sibling of a file, open to be written; what is left of it afterwards is removed."""
+    """Open a new sibling of a file for writing; remove it afterwards, if it is still there."""
     temporary, file = _new_temporary(path)
     try:
         with file:
@@ -92,12 +92,12 @@ def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def _new_temporary(path: Path) -> tuple[Path, BinaryIO]:
-    """A new file of this process beside `path`, held while it is open."""
+    """Make a temporary file next to `path`, locked while it is open."""
     name = path.name if len(os.fsencode(path.name)) <= LONGEST else "unroll"
     for _ in range(TRIES):
         temporary = path.with_name(f"{name}.{os.getpid():x}-{secrets.token_hex(4)}{PARTIAL}")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | untrusted.CAREFULLY, 0o666)
-        # Whoever clears away what is left over may have been faster than we could hold it.
+        # A process that clears left-over files may have removed it before it was locked.
         if _hold(handle) is not False and os.fstat(handle).st_nlink:
             return temporary, os.fdopen(handle, "wb")
         os.close(handle)
@@ -105,7 +105,7 @@ def _new_temporary(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def _hold(handle: int) -> bool | None:
-    """Hold an open file until it is closed; False where another process holds it, None where nothing can be held."""
+    """Lock an open file until it is closed; False if another process has locked it, None if locks do not work here."""
     try:
         import fcntl
     except ImportError:  # not on this platform
@@ -120,9 +120,9 @@ def _hold(handle: int) -> bool | None:
 
 
 def clear_partials(folder: Path, ours: Callable[[str], bool], alone: bool = False) -> None:
-    """Remove the temporaries that killed processes left of files whose names are `ours`; nothing else.
+    """Remove temporary files that killed processes left, of files whose names are `ours`; nothing else.
 
-    Where the caller holds the folder, and so writes in it `alone`, all of them are left over.
+    If the caller holds the folder and so writes in it `alone`, all temporary files are left over.
     """
     try:
         names = os.listdir(folder)
@@ -138,11 +138,11 @@ def clear_partials(folder: Path, ours: Callable[[str], bool], alone: bool = Fals
 
 
 def _left_over(path: Path, known: bool) -> bool:
-    """Whether no process is writing this temporary; older versions did not hold theirs."""
+    """Whether no process is writing this temporary file; older versions did not lock theirs."""
     try:
-        found = untrusted.require_regular(path)
+        status = untrusted.require_regular(path)
         if not known:
-            return time.time() - found.st_mtime > OLD
+            return time.time() - status.st_mtime > OLD
         with untrusted.open_file(path) as file:
             return _hold(file.fileno()) is True
     except OSError:
@@ -150,7 +150,7 @@ def _left_over(path: Path, known: bool) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename last."""
+    """Sync a folder, so that a rename in it survives a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -159,14 +159,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def append(path: Path, line: str) -> int:
-    """Add a line and make it last; the file's size after it."""
+    """Add a line to a file and sync it; return the file's new size."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | untrusted.CAREFULLY, 0o666)
         with os.fdopen(handle, "ab") as file:
-            found = os.fstat(handle)
-            if wrong := untrusted.unlike_file(found.st_mode):
+            status = os.fstat(handle)
+            if wrong := untrusted.unlike_file(status.st_mode):
                 raise OSError(errno.EINVAL, f"it is {wrong}, not a regular file")
-            if found.st_nlink > 1:
+            if status.st_nlink > 1:
                 raise OSError(errno.EMLINK, "it has a second name elsewhere, whose content would change with it")
             file.write(line.encode() + b"\n")
             file.flush()
@@ -177,7 +177,7 @@ def append(path: Path, line: str) -> int:
 
 
 def cut(path: Path, size: int) -> None:
-    """Cut a file back to so many bytes, for good; a file that has a second name elsewhere gets a copy of its own."""
+    """Cut a file to a size, for good. A file with a second name elsewhere is replaced by a copy first."""
     try:
         with untrusted.open_file(path) as file:
             before = os.fstat(file.fileno())
@@ -196,7 +196,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def finite(content: Any) -> Any:
-    """The same with numbers that JSON has no word for as null."""
+    """The same content with null for numbers that JSON cannot write."""
     if isinstance(content, dict):
         return {key: finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -205,7 +205,7 @@ def finite(content: Any) -> Any:
 
 
 def seal(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:
-    """Tensors and facts as one safetensors file with its own hash in the header."""
+    """Tensors and facts as one safetensors file whose header holds its hash."""
     from safetensors.torch import save
 
     content = save(dict(tensors), {**facts, "sha256": _BLANK})
@@ -215,7 +215,7 @@ def seal(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:
 def unseal(path: Path, at_most: int | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and facts of a sealed file, or a RunError that says what is wrong with it.
 
-    A file of more bytes than the caller expects `at_most` is refused before it is read.
+    A file of more than `at_most` bytes is refused before it is read.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -238,23 +238,23 @@ def unseal(path: Path, at_most: int | None = None) -> tuple[dict[str, Tensor], d
 
 
 def header_facts(path: Path) -> dict[str, str]:
-    """The facts in a sealed file's header, which is read alone: its hash is not checked."""
+    """The facts in a sealed file's header. Only the header is read, so the hash is not checked."""
     with _opened(path) as (file, size):
         return _header(path, file, size).facts
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the tensors of a sealed file."""
+    """The beginning of a sealed file, before its tensors."""
 
     facts: dict[str, str]
-    stated: str  # the hash that the file says it has
-    seal_at: int  # where that stands
+    stated: str  # the hash in the header
+    seal_at: int  # the position of that hash
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A file that should be a sealed one, and its size."""
+    """Open a file that should be sealed, and get its size."""
     if path.suffix in PICKLES:
         raise RunError(f"{path} is a pickle, which can run code when it is opened; it is not loaded.")
     try:
@@ -265,7 +265,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def _header(path: Path, file: BinaryIO, size: int) -> Header:
-    """The header, whose tensors must fill the file exactly."""
+    """Read the header; its tensors must fill the file exactly."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if length > min(size - 8, HEADER):

@@ -1,4 +1,4 @@
-"""Where downloads and encoded corpora are kept between runs: the platform's own cache folder, or $UNROLL_CACHE."""
+"""The folder of downloads and encoded corpora between runs: the platform's cache folder, or $UNROLL_CACHE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """The folder, which need not exist yet. Everything in it can be made again."""
+    """The cache's folder, which may not exist yet. Everything in it can be made again."""
     chosen = os.environ.get("UNROLL_CACHE")
     if chosen:
         return Path(chosen)
@@ -20,7 +20,7 @@ def cache_folder() -> Path:
 
 
 def _home() -> Path:
-    """The user's folder; where the system knows none, a place in which nothing can be written."""
+    """The user's folder; if the system knows none, a path in which nothing can be written."""
     try:
         return Path.home()
     except RuntimeError:

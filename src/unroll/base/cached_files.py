@@ -1,8 +1,8 @@
-"""Files in the cache: checked before any of them is used, made anew when wrong, done without where none can be written.
+"""Files in the cache. Each is checked before use and made again if it is damaged; work goes on if none can be written.
 
-What stands in a cache may have been damaged, cut short, or put there by somebody else. So every file has a SHA-256
-over all of it, here or in an index; what does not agree with it is as good as missing. Each process writes a temporary
-file of its own and renames it: twenty that make the same file do not meet.
+A file in a cache may have been damaged, cut short, or put there by somebody else. So every file has a SHA-256 over all
+of it, in the file or in an index, and a file that does not match counts as missing. Each process writes its own
+temporary file and renames it, so twenty processes that make the same file do not meet.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from numpy.typing import DTypeLike, NDArray
 from unroll.base import atomic_files, untrusted
 from unroll.base.errors import SaveError
 
-DIGEST = 32  # bytes of a SHA-256, where it stands before the content of its file
+DIGEST = 32  # bytes of a SHA-256, which precedes the content of its file
 PIECE = 1 << 20  # numbers checked at a time
 REMEDY = "The environment variable UNROLL_CACHE names another folder for the cache."
 _PROCESS = r"(\.[0-9]+)?"  # older versions marked a temporary file with a process's number alone
 
 
 def keep(path: Path, pieces: Iterable[Any], ours: str) -> None:
-    """Write a file of the cache: whole, or not at all, which is a SaveError.
+    """Write a file of the cache whole, or raise a SaveError.
 
-    Temporary files that killed processes left of files whose names match the pattern `ours` are removed.
+    Temporary files that killed processes left are removed, if they are of files whose names match the pattern `ours`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,20 +41,20 @@ def keep(path: Path, pieces: Iterable[Any], ours: str) -> None:
 
 
 def content(path: Path, at_most: int) -> bytes | None:
-    """What stands behind the digest in a file; None where it is missing or damaged."""
+    """The content of a file, after its digest; None if the file is missing or damaged."""
     try:
-        found = untrusted.read(path, at_most + DIGEST)
+        stored = untrusted.read(path, at_most + DIGEST)
     except OSError:
         return None
-    return found[DIGEST:] if hashlib.sha256(found[DIGEST:]).digest() == found[:DIGEST] else None
+    return stored[DIGEST:] if hashlib.sha256(stored[DIGEST:]).digest() == stored[:DIGEST] else None
 
 
 def numbers(
     path: Path, dtype: DTypeLike, count: int, below: int, sha256: bytes | None = None
 ) -> NDArray[np.integer[Any]] | None:
-    """So many numbers from 0 to `below`, mapped into memory; None where the file does not hold exactly those.
+    """Map `count` numbers from 0 to `below` into memory; None if the file does not hold exactly those.
 
-    Their digest stands before them, unless the caller knows it.
+    Their digest precedes them, unless the caller knows it.
     """
     offset = DIGEST if sha256 is None else 0
     size = offset + count * np.dtype(dtype).itemsize
@@ -63,14 +63,14 @@ def numbers(
             if os.fstat(file.fileno()).st_size != size:
                 return None
             stated = file.read(DIGEST) if sha256 is None else sha256
-            # Mapped copy-on-write: torch wants memory that could be written, and nobody writes.
-            found: NDArray[np.integer[Any]] = np.memmap(file, dtype, "c", offset, (count,))
+            # Mapped copy-on-write: torch wants memory that can be written, although nothing writes to it.
+            mapped: NDArray[np.integer[Any]] = np.memmap(file, dtype, "c", offset, (count,))
     except (OSError, ValueError):
         return None
     hashed = hashlib.sha256()
     for begin in range(0, count, PIECE):
-        part = found[begin : begin + PIECE]
+        part = mapped[begin : begin + PIECE]
         hashed.update(part.data)
         if part.min() < 0 or part.max() >= below:
             return None
-    return found if hashed.digest() == stated else None
+    return mapped if hashed.digest() == stated else None

@@ -1,4 +1,4 @@
-"""Everything that Unroll raises on purpose.
+"""The errors that Unroll raises on purpose.
 
     UnrollError                  the root: catch this one
     ├── InputError               something the user gave cannot be used; the command exits with 2
@@ -9,7 +9,7 @@
     ├── SaveError                the disk refused; what was saved before is intact
     └── Interrupted              Ctrl-C, SIGTERM or a closed terminal, after everything was saved
 
-A message says what is wrong, what was got, and what would do. Problems of one input are gathered and told at once.
+A message says what is wrong, what was given, and what would work. All problems of one input are reported together.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from unroll.base.printable import one_line
 
 
 class UnrollError(Exception):
-    """The root of the tree. What is wrong may quote a name or a file from anywhere: each problem is one printable line.
+    """The root of the tree. Problems may quote names and files from anywhere, so each becomes one printable line.
 
-    A message is for people, in a notebook's traceback and in a log as well as on our own command line.
+    A message is for people: on the command line, in a notebook's traceback and in a log.
     """
 
     exit_code = 1
@@ -71,11 +71,11 @@ class Interrupted(UnrollError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean x?' where some known word is close, else nothing."""
+    """' Did you mean x?' if a known word is close; else an empty text."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]}?" if close else ""
 
 
 def counted(number: int, noun: str) -> str:
-    """1 file, 2,000 files."""
+    """A number with its noun: 1 file, 2,000 files."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""Generators that somebody leaves in the middle of.
+"""Closes unfinished generators before the program ends.
 
-A loop that breaks closes its generator at once; one that is held by a name lives until the program ends, when half of
-what it needs to save with is gone. So each is closed just before that.
+A loop that breaks closes its generator at once. A generator with a name lives until the program ends, when half of what
+it needs for saving is gone. So each is closed just before that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _open: WeakSet[Generator[Any, None, None]] = WeakSet()
 
 
 def closed_at_exit(generator: Generator[T, None, None]) -> Generator[T, None, None]:
-    """The same generator, closed before the program ends if it still waits then."""
+    """The same generator; it is closed before the program ends, if it is unfinished then."""
     _open.add(generator)
     return generator
 
@@ -31,6 +31,6 @@ def _close_all() -> None:
             generator.close()
 
 
-# What a process had begun when it forked is the parent's to end.
+# After a fork, the parent closes the generators that it began.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open.clear)

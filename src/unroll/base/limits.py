@@ -1,7 +1,7 @@
-"""What the system lets this process have, and whether an error says that there is no more of it.
+"""The limits of this process, and the errors that say that memory or files have run out.
 
-Memory runs out in many words: Python's, NumPy's, torch's, the system's own, those of a library that cannot be loaded
-or a thread that cannot be started. An error counts as well where one of those stands behind it.
+Many messages say that memory has run out: Python's, NumPy's, torch's, the system's, and those for a library that cannot
+be loaded or a thread that cannot be started. An error also counts if it was caused by one of these.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ WORDS = (
     "cannot create shared object descriptor",
     "can't start new thread",  # its stack is memory; and fewer runs at once do with fewer, too
 )
-# What comes into a process only when it trains: libraries of machine code, the stacks of threads.
+# Bytes that a process takes only when it trains: libraries of machine code, the stacks of threads.
 LATER = {"RLIMIT_AS": ("VmSize:", 200e6), "RLIMIT_DATA": ("VmData:", 60e6)}
 OTHER_FILES = 24  # handles for everything else: checkpoints, libraries, pipes
-ATTEMPTS = 65_536, 10_240  # for a system that has no limit, and yet refuses a process more than some
+ATTEMPTS = 65_536, 10_240  # tried on a system that states no limit and yet has one
 
 
 class Shortage(NamedTuple):
-    """What there is too little of."""
+    """A resource that has run out."""
 
     of: str  # MEMORY or FILES
     said: str  # the first line of the error that says so
 
 
 def shortage(error: BaseException) -> Shortage | None:
-    """What an error says has run out, itself or by what stands behind it; None where it is about something else."""
-    for one in _behind(error):
+    """The resource that has run out, by an error or by its cause; None if the error is about something else."""
+    for one in _with_causes(error):
         said = (str(one).strip() or type(one).__name__).split("\n")[0]
-        if isinstance(one, OSError) and one.errno is not None:  # a full disk is none, whatever went before
+        if isinstance(one, OSError) and one.errno is not None:  # a full disk is no shortage, whatever caused it
             return Shortage(NUMBERS[one.errno], said) if one.errno in NUMBERS else None
-        if _of_memory(one):
+        if _is_of_memory(one):
             return Shortage(MEMORY, said)
     return None
 
 
-def _behind(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it came from; `from None` hides that only from readers."""
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and its causes; `from None` only hides them from readers."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error
@@ -64,15 +64,15 @@ def _behind(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, if that is there
+def _is_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, if torch is there
         return True
     words = str(error).lower()
     return isinstance(error, RuntimeError | OSError | ImportError) and any(word in words for word in WORDS)
 
 
 def memory_left() -> float:
-    """Bytes that this process may still take under its own limits, as `ulimit -v` and `ulimit -d` set them."""
+    """The bytes that this process may still take under its limits, which `ulimit -v` and `ulimit -d` set."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -87,7 +87,7 @@ def memory_left() -> float:
 
 
 def files_left() -> int:
-    """How many more folders this process may hold open; its limit is raised first, as far as the system allows."""
+    """How many more folders this process may hold open, after its limit is raised as far as the system allows."""
     try:
         import resource
     except ImportError:  # not on this platform
@@ -104,13 +104,13 @@ def files_left() -> int:
         return sys.maxsize
     try:
         in_use = len(os.listdir("/dev/fd"))
-    except OSError:  # there is none left to look with, or nothing to look at
+    except OSError:  # no handle is left to look with, or there is nothing to look at
         in_use = most if Path("/dev/fd").is_dir() else 0
     return max(0, most - in_use - OTHER_FILES)
 
 
 def require_files(runs: int) -> None:
-    """Refuse to hold more folders than this process has handles for; one run alone is tried all the same."""
+    """Raise a SaveError if this process has too few handles to hold the runs' folders; a single run is always tried."""
     if runs > 1 and (left := files_left()) < runs:
         raise SaveError(
             f"{runs:,} runs side by side hold a folder open each, and this process may open {left:,} more. "

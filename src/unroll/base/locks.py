@@ -1,4 +1,4 @@
-"""Holding a folder, so that two processes never work in it at once. The system lets go when the process ends."""
+"""Locks a folder, so that two processes never work in it at once. The system unlocks it when the process ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from unroll.base.errors import RunError
 
 @contextmanager
 def hold(folder: Path, missing: str, busy: str) -> Iterator[None]:
-    """Hold a folder, or a RunError with the caller's words for why not."""
+    """Lock a folder, or raise a RunError with the caller's words for the reason."""
     try:
         import fcntl
-    except ImportError:  # not on this platform: nothing to hold it with
+    except ImportError:  # this platform has no such locks
         yield
         return
     try:
-        # The name may stand for a pipe, which would be waited for.
+        # The name may be a pipe's; opening it must not wait.
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):

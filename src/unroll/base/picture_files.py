@@ -16,7 +16,7 @@ from unroll.base.printable import one_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Of a text, in characters and lines: a longer one leaves no room for the picture.
+# The most characters and lines of a text: a longer one leaves no room for the picture.
 LONGEST, LINES = 160, 4
 
 
@@ -29,7 +29,7 @@ def label(name: str) -> str:
 def save(draw: Callable[[], Figure], path: Path, **options: Any) -> None:
     """Draw a figure into the file `path`, in the format that its suffix names; `options` are those of savefig.
 
-    What goes wrong is a SaveError, and leaves no file.
+    A failure raises a SaveError and leaves no file.
     """
     try:
         content = _rendered(draw, path.suffix.lower().removeprefix("."), options)
@@ -56,15 +56,15 @@ def _rendered(draw: Callable[[], Figure], form: str, options: dict[str, Any]) ->
 
 
 def _fitting(text: str) -> str:
-    """Lines of ours, each of which may hold a name."""
+    """Shorten a text's lines, each of which may hold a name."""
     return "\n".join(map(label, text.split("\n")[:LINES]))
 
 
 @contextmanager
 def _plain() -> Iterator[None]:
-    """A `$` or a backslash in a name is itself, whatever the user's matplotlibrc says of formulas.
+    """Show a `$` or a backslash in a name as itself, whatever the user's matplotlibrc says about formulas.
 
-    Nothing is warned of: a glyph that the font lacks is shown as a box, and a number without a place is left out.
+    Warnings are off: a glyph that the font lacks is shown as a box, and a number that no axis can show is left out.
     """
     from matplotlib import rc_context
 

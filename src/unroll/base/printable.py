@@ -1,26 +1,26 @@
-"""Text made fit to be shown: nothing in it can drive a terminal, hide in a page or turn its reading direction.
+"""Makes text safe to show: nothing in it can drive a terminal, hide in a page or turn its reading direction.
 
-What has no look of its own is spelt out: a control character as its picture (␛), a byte that is no text as ⟨FF⟩,
-anything else that cannot be seen (bidi marks, zero-width spaces, separators of lines) by its number, as in ⟨202E⟩.
-Joiners and variation selectors, of which ordinary Persian, Hindi and emoji are full, are left out instead: spelt out
-they would make that text unreadable, and terminals disagree about the room that they take. Letters of all scripts,
-their combining marks, and spaces of every width stay as they are.
+Characters that cannot be seen are spelt out: a control character as its picture (␛), a byte that is no text as ⟨FF⟩,
+any other (bidi marks, zero-width spaces, line separators) by its number, as in ⟨202E⟩. Joiners and variation selectors
+are left out instead. Ordinary Persian, Hindi and emoji are full of them: spelt out they would make that text
+unreadable, and terminals disagree about their width. Letters of all scripts, their combining marks, and spaces of every
+width stay.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# They only shape what stands beside them.
+# Joiners and selectors only shape their neighbours.
 _JOINERS = frozenset(
     map(chr, (0x034F, *range(0x180B, 0x180E), 0x180F, 0x200C, 0x200D, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
 )
-# Letters and marks by their category, and yet nothing is to be seen of them.
+# Letters and marks by their category, but invisible.
 _BLANKS = frozenset(map(chr, (0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)))
 
 
 def printable(text: str) -> str:
-    """Text of several lines, as a terminal may show it; line ends and tabs stay.
+    """Text of several lines that a terminal may show; line ends and tabs stay.
 
     >>> printable("a\\x1b[2J\\tb\\n\\u202ec\\u200d")
     'a␛[2J\\tb\\n⟨202E⟩c'
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same on one line: a line end within it begins no line that would look like one of ours.
+    """The same on one line, so that no line end inside it can fake a line of our output.
 
     >>> one_line("name\\nunroll: all is well")
     'name↵unroll: all is well'
@@ -40,7 +40,7 @@ def one_line(text: str) -> str:
 
 
 def pictured(text: str) -> str:
-    """Every character as something to see; a line end and a tab are marked, and still end the line and indent.
+    """Text with every character visible; a line end and a tab are marked, and still end the line and indent.
 
     >>> pictured("a\\x1b[2J")
     'a␛[2J'
@@ -49,7 +49,7 @@ def pictured(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A Python literal in which every character can be seen.
+    """A Python literal with every character visible.
 
     >>> print(quoted("a\\x1b\\ufe0f"))
     'a\\x1b\\ufe0f'
@@ -78,12 +78,12 @@ def _picture(character: str) -> str:
         return _number(character)
     if not character.isprintable():
         return _spelt(character)
-    # What sits on the character before it would sit on what surrounds a token.
+    # A combining mark would sit on the text around a token.
     return f"◌{character}" if unicodedata.combining(character) else character
 
 
 def _spelt(character: str) -> str:
-    """What cannot be seen, as something that can."""
+    """Spell an invisible character out."""
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)

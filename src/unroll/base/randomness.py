@@ -4,7 +4,7 @@ The generator is Philox-4x32-10 (Salmon et al., 2011): ten rounds of multiply an
 four 32-bit words. The key is the run's seed; the counter holds the element, the batch and the purpose. A run's draws
 therefore never depend on which other runs train beside it, on when it was resumed, or on the device.
 
-The rounds are written with operators alone, on 64-bit integers, so that one text serves NumPy arrays and torch tensors.
+The rounds use only operators on 64-bit integers, so that one function serves NumPy arrays and torch tensors.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WORD = 0xFFFFFFFF
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
-KEY_BITS = 53  # of a number in [0, 1)
-# Of a permutation: numbers that are sorted at once, at most twice as many; dealt at once; and blocks that are drawn at
-# once, all of which stay in a cache.
+KEY_BITS = 53  # bits of a number in [0, 1)
+# For a permutation: numbers that are sorted at once (at most twice as many), numbers that are dealt at once, and blocks
+# that are drawn at once. All of these stay in a cache.
 BUCKET, STRETCH, PIECE = 1 << 13, 1 << 18, 1 << 13
 
 Order = NDArray[np.signedinteger[Any]]
@@ -36,13 +36,17 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[An
     for _ in range(ROUNDS):
         # The product of two 32-bit words may wrap around as a signed 64-bit integer: its bits are right all the same.
         p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
-        c0, c1, c2, c3 = ((p1 >> 32) & WORD) ^ c1 ^ k0, p1 & WORD, ((p0 >> 32) & WORD) ^ c3 ^ k1, p0 & WORD
-        k0, k1 = (k0 + KEY_STEPS[0]) & WORD, (k1 + KEY_STEPS[1]) & WORD
+        c0 = ((p1 >> 32) & WORD) ^ c1 ^ k0
+        c1 = p1 & WORD
+        c2 = ((p0 >> 32) & WORD) ^ c3 ^ k1
+        c3 = p0 & WORD
+        k0 = (k0 + KEY_STEPS[0]) & WORD
+        k1 = (k1 + KEY_STEPS[1]) & WORD
     return c0, c1, c2, c3
 
 
 def purpose_word(purpose: str) -> int:
-    """The 32 bits of the counter that keep one use of a seed apart from every other."""
+    """The 32 bits of the counter that separate one use of a seed from all others."""
     return zlib.crc32(purpose.encode())
 
 
@@ -60,7 +64,8 @@ def words(seed: int, purpose: str, batch: int, count: int) -> NDArray[np.int64]:
 def _blocks(seed: int, purpose: str, batch: int, blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
     """The four words of each of these blocks."""
     other = np.full(1, purpose_word(purpose), np.int64)
-    low, high = np.full(1, batch & WORD, np.int64), np.full(1, (batch >> 32) & WORD, np.int64)
+    low = np.full(1, batch & WORD, np.int64)
+    high = np.full(1, (batch >> 32) & WORD, np.int64)
     key = tuple(np.full(1, word, np.int64) for word in seed_words(seed))
     return philox((blocks, low, other, high), (key[0], key[1]))
 
@@ -98,10 +103,10 @@ def below(seed: int, purpose: str, batch: int, limit: int) -> int:
 
 
 def permutation(seed: int, purpose: str, batch: int, count: int) -> Order:
-    """A random order of 0 … count − 1: these numbers, by what `uniform` draws for each; the lower first of equals.
+    """A random order of 0 … count − 1: sorted by what `uniform` draws for each, the lower number first of equals.
 
-    It costs four bytes a number (eight beyond 2^31) and little else: the numbers are dealt into buckets by the first
-    bits of their keys, and then each bucket is sorted, by keys that are drawn again.
+    It takes four bytes a number (eight beyond 2^31) and little else: the numbers are dealt into buckets by the first
+    bits of their keys, and then each bucket is sorted by its keys, which are drawn again.
     """
     order: Order = np.empty(count, np.int32 if count <= 1 << 31 else np.int64)
     bits = min(16, (count // BUCKET).bit_length())
@@ -125,17 +130,17 @@ def permutation(seed: int, purpose: str, batch: int, count: int) -> Order:
 
 
 def _dealt(seed: int, purpose: str, batch: int, count: int, bits: int) -> Iterator[tuple[int, NDArray[np.uint16]]]:
-    """The bucket of each number, a stretch of them at a time, with the first of the stretch."""
+    """The bucket of each number, a stretch of numbers at a time, with the first number of the stretch."""
     for first in range(0, count, STRETCH):
         end = min(count, first + STRETCH)
         blocks = (np.arange(b, min(b + PIECE, (end + 1) // 2)) for b in range(first // 2, (end + 1) // 2, PIECE))
-        keys = [np.stack(_keys(seed, purpose, batch, own), axis=-1) >> (KEY_BITS - bits) for own in blocks]
-        yield first, np.concatenate([own.astype(np.uint16).reshape(-1) for own in keys])[: end - first]
+        keys = [np.stack(_keys(seed, purpose, batch, piece), axis=-1) >> (KEY_BITS - bits) for piece in blocks]
+        yield first, np.concatenate([piece.astype(np.uint16).reshape(-1) for piece in keys])[: end - first]
 
 
 def _keys(
     seed: int, purpose: str, batch: int, blocks: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What `uniform` draws for the two elements of each block, as whole numbers."""
+    """The numbers that `uniform` draws for the two elements of each block, as whole numbers."""
     w0, w1, w2, w3 = _blocks(seed, purpose, batch, blocks)
     return (w0 >> 5) << 26 | w1 >> 6, (w2 >> 5) << 26 | w3 >> 6

@@ -1,10 +1,10 @@
-"""Reading files that a stranger may have made, in a run's folder, a sweep's or the cache.
+"""Reads files that a stranger may have made, in a run's folder, a sweep's or the cache.
 
-Only regular files are opened, never through a link, and none that is larger than its kind can be. What they hold is
-parsed within limits that are looked at before the work begins. A refusal is an OSError or a ValueError whose text is
-fit for a message; whoever reads knows which error of Unroll's it is.
+Only regular files are opened, never through a link, and none that is larger than its kind can be. Limits are checked
+before the content is parsed. A refusal is an OSError or a ValueError whose text suits a message; the caller turns it
+into one of Unroll's errors.
 
-What is guarded against is a folder that somebody sent, not a program that changes the folder at the same moment.
+This guards against a folder that somebody sent, not against a program that changes the folder at the same moment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
 LONGEST_LINE = 1 << 14  # characters of a TOML document's line
 ITEMS = 1 << 17  # values in one JSON document, unless the caller knows better
 SEAL = "sha256"  # the key under which a JSON document carries a digest of the rest of itself
-# Windows has neither: there a link is noticed by looking at it first, and there are no named pipes in folders.
+# Windows has neither flag: there a link is noticed before it is opened, and folders hold no named pipes.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -32,21 +32,21 @@ CAREFULLY = _NO_LINK | FOLLOWING
 
 
 def present(path: Path) -> bool:
-    """Whether there is anything under this name: a link that leads nowhere is something, too."""
+    """Whether anything has this name, even a link that leads nowhere."""
     return os.path.lexists(path)
 
 
 def require_regular(path: Path) -> os.stat_result:
-    """What the system says of a regular file; an OSError where the name stands for anything else, or for nothing."""
-    found = os.lstat(path)
-    wrong = unlike_file(found.st_mode)
+    """The status of a regular file; an OSError if the name is anything else's, or nothing's."""
+    status = os.lstat(path)
+    wrong = unlike_file(status.st_mode)
     if wrong:
         raise OSError(errno.EINVAL, f"it is {wrong}, not a regular file")
-    return found
+    return status
 
 
 def unlike_file(mode: int) -> str | None:
-    """What a name stands for if not for a regular file, in words."""
+    """The kind of a file that is not regular, in words; None for a regular file."""
     kinds = {
         "a link": stat.S_ISLNK,
         "a folder": stat.S_ISDIR,
@@ -59,7 +59,7 @@ def unlike_file(mode: int) -> str | None:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether this is a regular file, not reached through a link of that name."""
+    """Whether this is a regular file and no link."""
     try:
         require_regular(path)
     except OSError:
@@ -68,7 +68,7 @@ def is_regular(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether this is a folder, not reached through a link of that name."""
+    """Whether this is a folder and no link."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
@@ -76,15 +76,15 @@ def is_folder(path: Path) -> bool:
 
 
 def open_file(path: Path, at_most: int | None = None) -> BinaryIO:
-    """A regular file, open to be read; an OSError where it is none, or has more bytes than it may."""
-    require_regular(path)  # to open a device can be an action
+    """Open a regular file for reading; an OSError if it is not regular, or has more than `at_most` bytes."""
+    require_regular(path)  # before it is opened, since opening a device can be an action
     handle = os.open(path, os.O_RDONLY | CAREFULLY)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
-        if at_most is not None and found.st_size > at_most:
-            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {at_most:,} are read")
+        if at_most is not None and status.st_size > at_most:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, and at most {at_most:,} are read")
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -92,7 +92,7 @@ def open_file(path: Path, at_most: int | None = None) -> BinaryIO:
 
 
 def read(path: Path, at_most: int) -> bytes:
-    """All of a regular file that has no more bytes than that."""
+    """Read a regular file whole; an OSError if it has more than `at_most` bytes."""
     with open_file(path, at_most) as file:
         content = file.read(at_most + 1)
     if len(content) > at_most:  # it grew
@@ -101,7 +101,7 @@ def read(path: Path, at_most: int) -> bytes:
 
 
 def parse_json(content: bytes | str, items: int = ITEMS) -> Any:
-    """A JSON value of at most so many items; a ValueError where it is none, or is too deep or too large."""
+    """Parse a JSON value; a ValueError if it is none, too deep, or has more than `items` items."""
     comma = b"," if isinstance(content, bytes) else ","
     if content.count(comma) > items:  # type: ignore[arg-type]
         raise ValueError(f"it holds more than {items:,} values")
@@ -112,8 +112,8 @@ def parse_json(content: bytes | str, items: int = ITEMS) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """A TOML document; a ValueError where it is none, or is too deep or too long."""
-    # The parser's time grows with the square of the number of a key's parts, and a key has no line of its own.
+    """Parse a TOML document; a ValueError if it is none, too deep or too long."""
+    # The parser's time grows with the square of the number of a key's parts, and a key fits on one line.
     if len(max(text.split("\n"), key=len)) > LONGEST_LINE:
         raise ValueError(f"it has a line of more than {LONGEST_LINE:,} characters")
     try:
@@ -123,7 +123,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def digest(content: Any) -> str:
-    """A hash of a JSON value that does not depend on how it is written down; a ValueError where it is too deep."""
+    """A hash of a JSON value that does not depend on its formatting; a ValueError if it is too deep."""
     try:
         text = json.dumps(content, sort_keys=True)
     except RecursionError:
@@ -132,12 +132,12 @@ def digest(content: Any) -> str:
 
 
 def sealed(content: Mapping[str, Any], apart: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A JSON object with a digest of itself; clocks stand `apart`, so that equal runs have equal digests."""
+    """A JSON object with a digest of itself, without the entries `apart`: equal runs differ in their clocks."""
     return {**content, SEAL: digest({name: value for name, value in content.items() if name not in apart})}
 
 
 def unsealed(content: Any, apart: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The object without its digest, which must be right where there is one: older versions wrote none."""
+    """The object without its digest. A digest must be right if there is one; older versions wrote none."""
     if not isinstance(content, dict):
         raise ValueError("it must be a JSON object")
     bare = {name: value for name, value in content.items() if name != SEAL}

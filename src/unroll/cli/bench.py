@@ -116,10 +116,10 @@ def bench(
         devices.require_threads(threads)
         torch.set_num_threads(threads)
     chosen_device = devices.find(_resolved(device))
-    choice, notes = _allowed(choice, chosen_device.type)
+    choice, notes = _allowed(choice, devices.kind(chosen_device))
     for note in notes:
         warn(note)
-    timing = (heats.QUICK_TIMING if quick else heats.TIMING)[chosen_device.type]
+    timing = (heats.QUICK_TIMING if quick else heats.TIMING)[devices.kind(chosen_device)]
     timing = replace(timing, seconds=seconds or timing.seconds, blocks=blocks or timing.blocks)
     builder = ContestantBuilder(random_corpus(), chosen_device, kernel)
     if profile:
@@ -137,10 +137,11 @@ def _measure(
     json: Path | None,
     picture: Path | None,
 ) -> None:
+    from unroll.engines import devices
     from unroll.studies.benchmark import measurement, plan, record
     from unroll.studies.benchmark.verdicts import line
 
-    kind = builder.device.type
+    kind = devices.kind(builder.device)
     groups = (plan.scaling if scaling else plan.comparison)(choice, kind)
     settings = {"choice": asdict(choice), "kernel": builder.kernel}
     if scaling:
@@ -163,9 +164,10 @@ def _measure(
 
 
 def _profile(choice: Choice, builder: ContestantBuilder, json: Path | None) -> None:
+    from unroll.engines import devices
     from unroll.studies.benchmark import machine, plan, profiling, record
 
-    entry = plan.comparison(choice, builder.device.type)[0][0]
+    entry = plan.comparison(choice, devices.kind(builder.device))[0][0]
     say(f"profiling {entry.label}")
     content = profiling.run(entry, builder.build(entry), builder.device, machine.facts(builder.device))
     if json is not None:
@@ -216,9 +218,9 @@ def _allowed(choice: Choice, kind: str) -> tuple[Choice, list[str]]:
 
 
 def _resolved(device: str) -> str:
-    import torch
+    from unroll.engines import devices
 
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return devices.best() if device == "auto" else device
 
 
 def _refuse_bad_files(json: Path | None, picture: Path | None, source: Path | None, two_modes: bool) -> None:

@@ -1,1 +1,1 @@
-"""How it is computed fast: a room for each backend, and the one seam in front of them."""
+"""The backends that compute fast, a room for each, and the choice between them."""

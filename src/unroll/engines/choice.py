@@ -1,4 +1,4 @@
-"""Which engine computes: chosen once, for a device and a kernel. What a backend does not do, the plain engine does."""
+"""Chooses the engine, once, for a device and a kernel. The plain engine does what a backend does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run computes: `auto` is resolved once, before any work, and recorded."""
+"""The devices of this machine. `auto` is resolved once, before any work, and recorded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -17,11 +18,11 @@ from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.network import Layer, Network
 
-THREADS_A_CORE = 8  # more than this cannot be meant, and thousands take longer to start than a run takes
+THREADS_A_CORE = 8  # more can only be a mistake, and thousands of threads take longer to start than a run takes
 
 
 def resolve(experiment: Experiment) -> Experiment:
-    """The experiment with its device, kernel and threads decided."""
+    """Decide an experiment's device, kernel and threads."""
     if experiment.threads is not None:
         require_threads(experiment.threads)
     device = experiment.device
@@ -30,9 +31,10 @@ def resolve(experiment: Experiment) -> Experiment:
     reason = precisions.why_not(experiment.precision, find(device))
     if reason:
         raise ConfigurationError(f"{reason[0].upper()}{reason[1:]}. Choose another --precision or --device.")
-    network, where = outline(experiment), find(device)
-    kernel = kernels.choose(network, where) if experiment.kernel == "auto" else experiment.kernel
-    kernels.require(kernel, network, where)
+    network = outline(experiment)
+    torch_device = find(device)
+    kernel = kernels.choose(network, torch_device) if experiment.kernel == "auto" else experiment.kernel
+    kernels.require(kernel, network, torch_device)
     return replace(
         experiment,
         device=device,
@@ -47,11 +49,11 @@ def outline(experiment: Experiment) -> Network:
     shapes = parameter_shapes(experiment, cell, 1)
     layers = []
     for layer in range(experiment.layers):
-        own = {
+        parameters = {
             name: torch.empty(1, *shapes[f"layers.{layer}.{name}"], device="meta")
             for name in ("W_x", "W_h", "b", *cell.extra_shapes(experiment.hidden))
         }
-        layers.append(Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own))
+        layers.append(Layer(parameters.pop("W_x"), parameters.pop("W_h"), parameters.pop("b"), parameters))
     return Network(cell, experiment.clip, tuple(layers), experiment.precision)
 
 
@@ -71,17 +73,17 @@ def find(name: str) -> torch.device:
 
 
 def cores() -> int:
-    """Of this machine."""
+    """The number of this machine's cores."""
     return os.cpu_count() or 1
 
 
 def most_threads() -> int:
-    """That may be asked for here."""
+    """The most threads that a user may ask for here."""
     return THREADS_A_CORE * cores()
 
 
 def require_threads(threads: int) -> None:
-    """Raise where so many threads cannot be meant."""
+    """Raise if the number of threads can only be a mistake."""
     if threads > most_threads():
         raise ConfigurationError(
             f"threads must be at most {most_threads()}: this machine has {cores()} cores. Got {threads:,}. "
@@ -91,12 +93,12 @@ def require_threads(threads: int) -> None:
 
 def describe(device: torch.device) -> str:
     """The processor in words, for the record: on another one a run has other last bits."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU, {_host()}"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU, {_processor()}"
 
 
 @cache
-def _host() -> str:
-    """This machine's kind of processor, as a compiler calls it; without one, as torch does."""
+def _processor() -> str:
+    """This machine's kind of processor, as LLVM calls it; without LLVM, as torch does."""
     if not builder.available():
         return torch.backends.cpu.get_cpu_capability()
     from llvmlite import binding
@@ -105,7 +107,7 @@ def _host() -> str:
 
 
 def wait(device: torch.device) -> None:
-    """Let the device finish, so that a clock read after this means something."""
+    """Wait until the device has finished, so that a clock read after this means something."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -120,34 +122,52 @@ def always_there(name: str) -> bool:
     return not name.startswith("cuda")
 
 
-def kind(name: str) -> str:
+def kind(device: torch.device | str) -> str:
     """The name of a device without its number."""
-    return name.partition(":")[0]
+    return str(device).partition(":")[0]
+
+
+def is_host(device: torch.device | str) -> bool:
+    """Whether a device is the host's own processor: its calls return when they are done."""
+    return kind(device) == "cpu"
+
+
+def versions(device: torch.device) -> dict[str, Any]:
+    """The versions of a device's own libraries."""
+    return {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()} if device.type == "cuda" else {}
 
 
 def keeps_order_on_host(name: str) -> bool:
-    """Whether the order of shuffled windows takes memory of the device itself, since that is the host."""
+    """Whether the order of shuffled windows takes the device's own memory, because the device is the host."""
     return not name.startswith("cuda")
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that a device has left of its own; None where it uses the host's memory."""
+    """The bytes of its own memory that a device has left; None if it uses the host's memory."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
 
 
+def free_share(device: torch.device) -> float | None:
+    """The part of its own memory that a device has left; None if it uses the host's memory."""
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return float(free / total)
+
+
 def watch_peak(device: torch.device) -> None:
-    """Count the most bytes in use from now on, where the device can."""
+    """Start to count the most bytes in use, if the device can."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak(device: torch.device) -> int | None:
-    """The most bytes in use since `watch_peak`; None where the device does not count."""
+    """The most bytes in use since `watch_peak`; None if the device does not count."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
 
 
 def give_back() -> None:
-    """Return memory that nobody uses to the system and to every device."""
+    """Return unused memory to the system and to every device."""
     buffer_pool.give_back()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

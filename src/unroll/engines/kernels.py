@@ -3,9 +3,9 @@
     supports(network, device)                 None, or the reason in words why not
     run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
 
-and, where `auto` may choose it, RANK: of the kernels that can run a network, the one of the highest rank does. One that
-need not take a gradient for every step's h also has its own `run_last`, and one that takes [M, 1, H] for a first state
-that all rows share says so by ONE_ROW.
+and, if `auto` may choose it, RANK: `auto` takes the kernel of the highest rank that can run a network. A kernel that
+can do without a gradient for every step's h also supplies `run_last`. A kernel that takes [M, 1, H] for a first state
+that all rows share sets ONE_ROW.
 
 `reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
 and into `first`; the states after step at_M are values, without a gradient.
@@ -26,7 +26,7 @@ from unroll.model.network import Network, States
 
 
 class Kernel(Protocol):
-    """What every kernel file is."""
+    """The interface of every kernel file."""
 
     def supports(self, network: Network, device: torch.device) -> str | None: ...
 
@@ -39,7 +39,7 @@ def load(name: str) -> Kernel:
 
 
 def require(name: str, network: Network, device: torch.device) -> Kernel:
-    """The kernel behind a name, or an error with its own words for why it cannot run this."""
+    """The kernel behind a name, or an error with the kernel's own reason why it cannot run this."""
     kernel = load(name)
     reason = kernel.supports(network, device)
     if reason:
@@ -48,32 +48,32 @@ def require(name: str, network: Network, device: torch.device) -> Kernel:
 
 
 def choose(network: Network, device: torch.device) -> str:
-    """What `auto` stands for here."""
-    if best := found(network, device):
-        return best
-    why = reasons(network, device)
-    raise ConfigurationError(" ".join(("No kernel can run this.", *why, "Choose another --precision or --cell.")))
+    """The name of the kernel that `auto` stands for here."""
+    if name := best(network, device):
+        return name
+    sentences = refusals(network, device)
+    raise ConfigurationError(" ".join(("No kernel can run this.", *sentences, "Choose another --precision or --cell.")))
 
 
-def reasons(network: Network, device: torch.device) -> list[str]:
-    """Why each kernel that `auto` may choose cannot run a network here, in sentences."""
-    why = {name: load(name).supports(network, device) for name in _ranked()}
-    return [f"{name}: {reason}." for name, reason in why.items() if reason]
+def refusals(network: Network, device: torch.device) -> list[str]:
+    """One sentence for each kernel that `auto` may choose and that cannot run a network here."""
+    reasons = {name: load(name).supports(network, device) for name in _ranked()}
+    return [f"{name}: {reason}." for name, reason in reasons.items() if reason]
 
 
-def found(network: Network, device: torch.device) -> str | None:
-    """The best kernel that runs a network here; None where there is none."""
+def best(network: Network, device: torch.device) -> str | None:
+    """The name of the best kernel that runs a network here; None if there is none."""
     return next((name for name in _ranked() if load(name).supports(network, device) is None), None)
 
 
 def _ranked() -> list[str]:
-    """Those that `auto` may choose, the best first."""
+    """The names of the kernels that `auto` may choose, the best first."""
     ranks = {name: rank for name in plugins.names("kernels") if (rank := getattr(load(name), "RANK", 0))}
     return sorted(ranks, key=ranks.__getitem__, reverse=True)
 
 
 def products_by_torch(network: Network) -> str | None:
-    """What keeps a kernel from running a network if torch multiplies its parameters as they are; None if nothing."""
+    """The refusal of a kernel whose products are torch's, of parameters as they are; None if it can run the network."""
     if network.precision == "bfloat16":
         return "it does not round what it multiplies to bfloat16"
     return None
@@ -82,13 +82,13 @@ def products_by_torch(network: Network) -> str | None:
 def run_last(
     kernel: Kernel, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
 ) -> tuple[Tensor, States]:
-    """As `run`, but the h of the last K steps alone. The gradient of a slice would be a copy, most of it zeros.
+    """Run a kernel, but return h of the last K steps alone. First states are [M, B, H] or [M, 1, H].
 
-    First states are [M, B, H] or [M, 1, H].
+    A kernel may do this itself: the gradient of a slice would be a copy, most of it zeros.
     """
     if not getattr(kernel, "ONE_ROW", False):
         first = tuple(tuple(s.expand(-1, ids_MTB.shape[2], -1) for s in state) for state in first)
-    if own := getattr(kernel, "run_last", None):
-        return cast(tuple[Tensor, States], own(network, ids_MTB, first, at_M, K))
+    if kernel_run_last := getattr(kernel, "run_last", None):
+        return cast(tuple[Tensor, States], kernel_run_last(network, ids_MTB, first, at_M, K))
     h_MTBH, after = kernel.run(network, ids_MTB, first, at_M)
     return h_MTBH if h_MTBH.shape[1] == K else h_MTBH[:, -K:], after

@@ -1,4 +1,4 @@
-"""What a stepper keeps that reads every window again: the tokens, and no state."""
+"""The memory of a stepper that reads every window again: tokens, and no state."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class LastTokens:
         self.windows: list[tuple[int, ...]] = []
 
     def begin(self, rows: int) -> None:
-        """So many rows, none of which has read anything."""
+        """Hold this many rows, none of which has read anything."""
         self.windows = [()] * rows
 
     def restart(self, rows: Sequence[int]) -> None:
-        """These rows have read nothing."""
+        """Make these rows forget what they have read."""
         for row in rows:
             self.windows[row] = ()
 
     def read(self, ids_B: Ids) -> None:
-        """Each row's window moves on."""
+        """Move each row's window on by one token."""
         windows = zip(self.windows, ids_B, strict=True)
         self.windows = [(*window, int(token))[-self._k2 :] for window, token in windows]
 
     def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood."""
+        """Let row b go on from where row rows[b] stood."""
         self.windows = [self.windows[row] for row in rows]

@@ -1,4 +1,4 @@
-"""Which precisions a device computes in. On a CPU there is bfloat16 as well: see `cpu/bf16.py`."""
+"""The precisions that a device computes in. A CPU has bfloat16 as well: see `cpu/bf16.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unroll.engines.cpu import bf16, builder
 
 
 def why_not(name: str, device: torch.device) -> str | None:
-    """Why a device cannot compute in a precision, in words; None where it can."""
+    """The reason why a device cannot compute in a precision; None if it can."""
     if name in ("float32", "float64") or (name, device.type) == ("bfloat16", "cpu"):
         return None
     if device.type != "cuda":

@@ -20,19 +20,20 @@ class Dropout(NamedTuple):
 
     rates_M: Tensor
     words_M: tuple[tuple[int, int], ...]  # the two words of each run's seed
-    keys_M2: Tensor  # the same on the device
+    keys_M2: Tensor  # the same words on the device
     batch: Tensor  # on the device, so that a step can be replayed
     any: bool  # whether any run drops anything
 
     def kept(self, x_MNH: Tensor, purpose: str) -> Tensor:
-        """What is left of one of the head's inputs."""
+        """Drop elements of one of the head's inputs, and scale the others."""
         if not self.any:
             return x_MNH
         M, N, H = x_MNH.shape
         blocks = torch.arange(-(-N * H // 4), device=x_MNH.device)
-        low, high = self.batch.view(1), torch.zeros_like(blocks[:1])
+        low = self.batch.view(1)
+        high = torch.zeros_like(blocks[:1])
         other = torch.full_like(blocks[:1], randomness.purpose_word(purpose))
-        # The keys are 32 bits wide; what is computed with them wants them without a sign.
+        # The keys have 32 bits with a sign; Philox takes them without one.
         low_M1, high_M1 = self.keys_M2.long().bitwise_and(0xFFFFFFFF).unsqueeze(-1).unbind(1)
         words = torch.stack(randomness.philox((blocks, low, other, high), (low_M1, high_M1)), dim=-1)
         words_MNH = words.view(M, -1)[:, : N * H].view(M, N, H)

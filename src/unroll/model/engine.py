@@ -1,8 +1,8 @@
-"""The seam in front of every backend: what the model, the learner and the sampler ask of it.
+"""The interface of every backend, through which the model, the learner and the sampler compute.
 
-One engine is chosen once, for a device and a kernel (`engines/choice.py`), and asked for everything that is computed.
-`engines/torch` is the truth: plain, for any cell. Every other engine equals it, outputs and all gradients; for what it
-does not do it asks the plain one.
+One engine is chosen once, for a device and a kernel (`engines/choice.py`), and computes everything. `engines/torch` is
+the truth: plain, for any cell. Every other engine equals it, in outputs and all gradients, and asks it for what it does
+not do itself.
 
 Shapes: M runs, T time, B rows, K scored positions, N = K·B, H hidden.
 """
@@ -31,49 +31,49 @@ if TYPE_CHECKING:  # a model holds its engine, and an engine reads models
 
 @dataclass(frozen=True)
 class FleetTensors:
-    """What a training step changes, and what it is judged by. Everything carries the run axis."""
+    """The tensors that a training step changes, and those that it is judged by. All carry the run axis."""
 
     optimiser: Optimiser
     parameters: Mapping[str, Tensor]
     moments: Mapping[str, tuple[Tensor, ...]]
     learning_rate_M: Tensor
     precision: str
-    weights_MK: Tensor  # of the loss
+    weights_MK: Tensor  # the loss's weights
     rows: int
-    number: Tensor  # batches done, as one number on the device
-    last_M: Tensor  # batches that each run asks for
-    stopped_M: Tensor  # the batch that went wrong, counted from 1; 0: none
+    number: Tensor  # one number on the device: how many batches are done
+    last_M: Tensor  # how many batches each run asks for
+    stopped_M: Tensor  # the batch that failed, counted from 1; 0: none
     reason_M: Tensor  # 1: the loss was not finite; 2: a gradient was not
-    loss_sum_M: Tensor  # since the last evaluation
+    loss_sum_M: Tensor  # the sum of losses since the last evaluation
     loss_count_M: Tensor
 
     @property
     def progress(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Which batch stopped a run, why, and its losses' sum and count."""
+        """The batch that stopped each run, the reason, and the sum and count of its losses."""
         return self.stopped_M, self.reason_M, self.loss_sum_M, self.loss_count_M
 
 
 class Update(ABC):
-    """Gradients, which runs take them, and how they change the weights."""
+    """Computes gradients, judges which runs take them, and changes the weights."""
 
     def begin(self, count: int) -> None:
-        """The next update has this number, counted from 1."""
+        """Begin the update with this number, counted from 1."""
         return
 
     @abstractmethod
     def computing(self) -> AbstractContextManager[None]:
-        """What surrounds the computation of likelihoods and gradients."""
+        """The context in which likelihoods and gradients are computed."""
 
     @abstractmethod
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Which runs take this update, [M], and the gradient of every parameter. The losses are counted.
+        """Return which runs take this update, [M], and every parameter's gradient; count the losses.
 
-        A run takes it if it has not ended, and its loss and its gradients are finite.
+        A run takes the update if it has not ended, and its loss and its gradients are finite.
         """
 
     @abstractmethod
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
-        """Change weights and moments where a run is alive."""
+        """Change weights and moments of the runs that are alive."""
 
 
 class Step(Protocol):
@@ -95,10 +95,10 @@ class Step(Protocol):
 
 
 class Replay(ABC):
-    """How a training step is done again and again. It holds no step: a step's owner holds it."""
+    """Repeats a training step. It holds no step: a step's owner holds it."""
 
     def prepare(self, step: Step, count: int) -> None:
-        """Make what is made only once, so that batch `count` does not have to wait for it."""
+        """Do in advance what is done only once, so that batch `count` does not wait for it."""
         return
 
     @abstractmethod
@@ -114,17 +114,17 @@ class Engine(ABC):
 
     @abstractmethod
     def refusal(self, network: Network) -> str | None:
-        """Why these layers cannot be computed here, in words; None where they can."""
+        """The reason why these layers cannot be computed here; None if they can."""
 
     @abstractmethod
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-        """All layers over all time steps: the top layer's h [M, T, B, H], and every layer's state after step at_M."""
+        """Compute all layers over time: the top layer's h [M, T, B, H], and every layer's state after step at_M."""
 
     @abstractmethod
     def last_steps(
         self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
     ) -> tuple[Tensor, States]:
-        """The same, but h of the last K steps alone; first states are [M, B, H] or [M, 1, H]."""
+        """Do the same, but return h of the last K steps alone; first states are [M, B, H] or [M, 1, H]."""
 
     @abstractmethod
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
@@ -132,15 +132,15 @@ class Engine(ABC):
 
     @abstractmethod
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """A batched product of factors in fewer bits, whose sums are not rounded."""
+        """A batched product of factors that may have fewer bits; its sums are not rounded."""
 
     @abstractmethod
     def update(self, fleet: FleetTensors) -> Update:
-        """How these tensors are judged and changed."""
+        """The update of these tensors."""
 
     @abstractmethod
     def replay(self) -> Replay:
-        """How steps are done: recorded and replayed where that pays."""
+        """The replay of steps, which records them if that pays."""
 
     @abstractmethod
     def rows(self, model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
@@ -148,20 +148,20 @@ class Engine(ABC):
 
     @abstractmethod
     def draws(self, model: Model, k2: int, procedure: str) -> Drawer | None:
-        """Rows that draw by themselves, where the device has them."""
+        """Rows that draw tokens on the device; None if the device has none."""
 
     @abstractmethod
     def reading(self, precision: str) -> AbstractContextManager[None]:
-        """What surrounds everything that is computed without gradients."""
+        """The context of everything that is computed without gradients."""
 
     @property
     @abstractmethod
     def chunk_bytes(self) -> int:
-        """How much one tensor may take where a text is read in chunks. It never depends on what is free."""
+        """The most bytes of one tensor while a text is read in chunks. Free memory never changes it."""
 
     @abstractmethod
     def steps_at_once(self, k2: int) -> int:
-        """How many steps of its windows an evaluation reads in one call."""
+        """The number of window steps that an evaluation reads in one call."""
 
     @property
     @abstractmethod
@@ -170,4 +170,4 @@ class Engine(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """Let the device finish, so that a clock read after this means something."""
+        """Wait until the device has finished, so that a clock read after this means something."""

@@ -28,7 +28,7 @@ class Head(NamedTuple):
     out_b: Tensor  # [M, V]
 
     def logits(self, h_MNH: Tensor, precision: str, product: Product, dropout: Dropout | None = None) -> Tensor:
-        """What each row predicts: [M, N, V]. `product` multiplies factors of fewer bits without rounding the sums."""
+        """Each row's logits: [M, N, V]. `product` multiplies factors of fewer bits without rounding the sums."""
         x_MND = h_MNH if dropout is None else dropout.kept(h_MNH, DENSE)
         x_MND = _dense(x_MND, self.dense_W, self.dense_b, precision, product)
         x_MND = torch.nn.functional.leaky_relu(x_MND, LEAK)

@@ -1,7 +1,7 @@
-"""The values a run starts from: the same for the same seed, whatever the scheme, the fleet or the device.
+"""The initial values of a run: they depend on its seed, and not on the scheme, the fleet or the device.
 
-Each matrix draws from its own stream, named after it, so that adding a layer leaves the others as they were. Values are
-drawn in float64 at the run's own vocabulary size; padding comes later and is 0.
+Each matrix draws from a random stream that is named after it, so that adding a layer leaves the others unchanged.
+Values are drawn in float64 at the run's own vocabulary size; padding comes later and is 0.
 
 Shapes: V vocabulary, H hidden, G gate columns, D dense.
 """
@@ -27,9 +27,9 @@ def parameter_shapes(experiment: Experiment, cell: RecurrentCell, V: int) -> dic
     H, G = experiment.hidden, cell.GATES * experiment.hidden
     shapes: dict[str, tuple[int, ...]] = {}
     for layer in range(experiment.layers):
-        own = {"W_x": (H if layer else V, G), "W_h": (H, G), **cell.extra_shapes(H), "b": (G,)}
-        own |= {f"{name}0": (H,) for name in cell.STATES}
-        shapes |= {f"layers.{layer}.{name}": shape for name, shape in own.items()}
+        layer_shapes = {"W_x": (H if layer else V, G), "W_h": (H, G), **cell.extra_shapes(H), "b": (G,)}
+        layer_shapes |= {f"{name}0": (H,) for name in cell.STATES}
+        shapes |= {f"layers.{layer}.{name}": shape for name, shape in layer_shapes.items()}
     return shapes | {
         "dense.W": (H, experiment.dense),
         "dense.b": (experiment.dense,),
@@ -39,7 +39,7 @@ def parameter_shapes(experiment: Experiment, cell: RecurrentCell, V: int) -> dic
 
 
 def parameter_count(experiment: Experiment, V: int) -> int:
-    """How many numbers one run's parameters are."""
+    """The number of one run's parameters."""
     cell = cells.load(experiment.cell, experiment.peepholes)
     return sum(math.prod(shape) for shape in parameter_shapes(experiment, cell, V).values())
 
@@ -69,7 +69,7 @@ def _orthogonal(seed: int, name: str, rows: int, columns: int) -> Array:
     """Orthonormal rows or columns, whichever are fewer, uniformly distributed."""
     tall = randomness.normal(seed, name, 0, rows * columns).reshape(max(rows, columns), min(rows, columns))
     q, r = np.linalg.qr(tall)
-    q = q * np.sign(np.diag(r))  # without this, the sign convention of QR would make the distribution uneven
+    q = q * np.sign(np.diag(r))  # else the sign convention of QR would make the distribution uneven
     return np.ascontiguousarray(q if rows >= columns else q.T)
 
 

@@ -41,11 +41,14 @@ class Model:
         engine: Engine,
     ) -> None:
         shape = experiments[0]
-        self.experiments, self.vocabularies = tuple(experiments), tuple(vocabularies)
-        self.parameters, self.engine = dict(parameters), engine
-        self.cell, self.precision = cells.load(shape.cell, shape.peepholes), shape.precision
-        one = self.parameters["out.b"]
-        self.device, self.dtype, V = one.device, one.dtype, one.shape[1]
+        self.experiments = tuple(experiments)
+        self.vocabularies = tuple(vocabularies)
+        self.parameters = dict(parameters)
+        self.engine = engine
+        self.cell = cells.load(shape.cell, shape.peepholes)
+        self.precision = shape.precision
+        out_b = self.parameters["out.b"]
+        self.device, self.dtype, V = out_b.device, out_b.dtype, out_b.shape[1]
         # Padded symbols can be neither predicted nor learned.
         padded = torch.arange(V).unsqueeze(0) >= torch.tensor(self.vocabularies).unsqueeze(1)
         self._mask_MV = torch.zeros(padded.shape, dtype=self.dtype).masked_fill(padded, -torch.inf).to(self.device)
@@ -65,9 +68,9 @@ class Model:
     def initial(cls, experiments: Sequence[Experiment], vocabularies: Sequence[int], engine: Engine) -> Model:
         """The model that training starts from."""
         cell = cells.load(experiments[0].cell, experiments[0].peepholes)
-        # Runs of one fleet that start alike are drawn once: drawing is slow, and a sweep shares its seeds.
-        alike = {(e.seed, e.forget_bias, V): e for e, V in zip(experiments, vocabularies, strict=True)}
-        drawn = {key: initial_parameters(e, cell, key[-1]) for key, e in alike.items()}
+        # Runs of one fleet with the same initial values share them: drawing is slow, and a sweep shares its seeds.
+        distinct = {(e.seed, e.forget_bias, V): e for e, V in zip(experiments, vocabularies, strict=True)}
+        drawn = {key: initial_parameters(e, cell, key[-1]) for key, e in distinct.items()}
         values = [drawn[e.seed, e.forget_bias, V] for e, V in zip(experiments, vocabularies, strict=True)]
         return cls.stacked(experiments, vocabularies, values, engine)
 
@@ -79,7 +82,7 @@ class Model:
         values: Sequence[Mapping[str, Any]],
         engine: Engine,
     ) -> Model:
-        """The model whose runs have these values, unpadded as they are saved."""
+        """The model whose runs have these values, which are unpadded, as they are saved."""
         shape = experiments[0]
         cell = cells.load(shape.cell, shape.peepholes)
         V = -(-max(vocabularies) // PAD) * PAD
@@ -87,8 +90,8 @@ class Model:
         parameters = {}
         for name, padded in parameter_shapes(shape, cell, V).items():
             stack = torch.zeros(len(experiments), *padded, dtype=dtype)
-            for run, own in zip(stack, values, strict=True):
-                value = torch.as_tensor(own[name])
+            for run, run_values in zip(stack, values, strict=True):
+                value = torch.as_tensor(run_values[name])
                 run[tuple(slice(n) for n in value.shape)] = value
             parameters[name] = stack.to(engine.device).requires_grad_()
         return cls(experiments, vocabularies, parameters, engine)
@@ -99,8 +102,8 @@ class Model:
         names = self.cell.extra_shapes(self.experiments[0].hidden)
         layers = []
         for layer in range(self.experiments[0].layers):
-            own = {k: self.parameters[f"layers.{layer}.{k}"] for k in ("W_x", "W_h", "b", *names)}
-            layers.append(Layer(own["W_x"], own["W_h"], own["b"], {k: own[k] for k in names}))
+            of_layer = {k: self.parameters[f"layers.{layer}.{k}"] for k in ("W_x", "W_h", "b", *names)}
+            layers.append(Layer(of_layer["W_x"], of_layer["W_h"], of_layer["b"], {k: of_layer[k] for k in names}))
         shape = self.experiments[0]
         return Network(self.cell, shape.clip, tuple(layers), shape.precision)
 
@@ -110,17 +113,18 @@ class Model:
         K = batch.targets_MKB.shape[1]
         h_MKBH, after = self.engine.last_steps(self.network, batch.inputs_MTB, first, self._at_M, K)
         if batch.gap_MTB is not None:
-            # k1 > k2: the tokens between the windows are read, not trained on, so that the state stays right.
+            # k1 > k2: the tokens between the windows are read but not trained on, so that the state stays right.
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
         nll_MKB = self._likelihoods(h_MKBH, batch.targets_MKB, batch.number)
-        # Where gradients end: the next window starts from this state as a value.
+        # Gradients end here: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 
     def _likelihoods(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
         """The negative log-likelihood of each target, under the dropout of batch `number`."""
-        h_MNH, targets_MN = h_MKBH.flatten(1, 2), targets_MKB.flatten(1)
+        h_MNH = h_MKBH.flatten(1, 2)
+        targets_MN = targets_MKB.flatten(1)
         nll_MN = self.engine.nll(self._head, h_MNH, targets_MN, self.precision, self._dropout(number))
         return nll_MN.view_as(targets_MKB)
 
@@ -141,7 +145,7 @@ class Model:
         return Dropout(self._dropout_M, self._words_M, self._keys_M2, number, self._drops)
 
     def read(self, ids_MTB: Tensor, first: States) -> tuple[Tensor, States]:
-        """T steps in one call of the kernel, forward only: the top layer's h after each, every state after the last."""
+        """Read T tokens in one call of the kernel, without gradients: the top layer's h and the last states."""
         M, T, _ = ids_MTB.shape
         first = tuple(tuple(s.contiguous() for s in state) for state in first)
         with torch.no_grad():
@@ -149,7 +153,7 @@ class Model:
             return self.engine.recurrence(self.network, ids_MTB.contiguous(), first, at_M)
 
     def advance(self, ids_MB: Tensor, states: States) -> States:
-        """One time step of all layers, forward only: what sampling and gaps are made of."""
+        """Take all layers one time step on, without gradients; sampling and gaps are made of this."""
         after = []
         x: Tensor | None = None
         for layer, state in zip(self.network.layers, states, strict=True):
@@ -163,24 +167,24 @@ class Model:
         return tuple(after)
 
     def first_state(self, rows: int) -> States:
-        """The state that every text starts from: the learned one, which is 0 where states are carried."""
+        """The state that every text starts from: the learned one, which is 0 if states are carried."""
         return tuple(
             tuple(self.parameters[f"layers.{layer}.{s}0"].unsqueeze(1).expand(-1, rows, -1) for s in self.cell.STATES)
             for layer in range(self.experiments[0].layers)
         )
 
     def no_state(self) -> States:
-        """What a carried state is before the first batch."""
+        """The carried state before the first batch: 0."""
         shape = self.experiments[0]
         zeros = torch.zeros(len(self.experiments), shape.rows, shape.hidden, dtype=self.dtype, device=self.device)
         return tuple(tuple(zeros.clone() for _ in self.cell.STATES) for _ in range(shape.layers))
 
     def runs(self, chosen: Sequence[int]) -> Model:
-        """Some runs of the fleet as a fleet of their own, with a copy of their values as they are now."""
+        """Make a fleet of these runs, with a copy of their present values."""
         slots = torch.tensor(chosen, device=self.device)
-        own = {name: value.detach()[slots] for name, value in self.parameters.items()}
+        parameters = {name: value.detach()[slots] for name, value in self.parameters.items()}
         experiments, vocabularies = zip(*((self.experiments[m], self.vocabularies[m]) for m in chosen), strict=True)
-        return Model(experiments, vocabularies, own, self.engine)
+        return Model(experiments, vocabularies, parameters, self.engine)
 
     def values(self, m: int, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """One run's values of every parameter (or of tensors shaped like them), without padding, on the CPU."""
@@ -195,11 +199,15 @@ class Model:
         }
 
     def _first(self, batch: Batch, carried: States) -> States:
-        """Learned, carried or 0, run by run; `where` keeps a carried run's gradient out of the learned state."""
+        """The windows' first states: learned, carried or 0, run by run.
+
+        `where` keeps a carried run's gradient out of the learned state.
+        """
         learned = self.first_state(1)
         if all(e.scheme.learns for e in self.experiments):
             return learned
-        learns, carries = self._learns_M.view(-1, 1, 1), self._carries_M.view(-1, 1, 1)
+        learns = self._learns_M.view(-1, 1, 1)
+        carries = self._carries_M.view(-1, 1, 1)
         keep = carries & ~batch.reset_MB.unsqueeze(-1)
         return tuple(
             tuple(torch.where(learns, a, torch.where(keep, b, 0.0)) for a, b in zip(*pair, strict=True))

@@ -1,4 +1,4 @@
-"""The recurrent layers of a model as values: their parameters, and what is looked up and picked in them.
+"""The recurrent layers of a model as values, with the look-up of inputs and the choice of a time step's state.
 
 Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
 """
@@ -25,22 +25,22 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A stack of layers, and how it is computed."""
+    """A stack of layers, and the settings of its computation."""
 
     cell: RecurrentCell
     clip: float
     layers: tuple[Layer, ...]
-    precision: str = "float32"  # of the products; float32 parameters may be multiplied in fewer bits
+    precision: str = "float32"  # the products' precision: float32 parameters may be multiplied in fewer bits
 
 
 def embed(W_x: Tensor, ids: Tensor) -> Tensor:
-    """Rows of each run's matrix [M, I, G] by id [M, …]: the product of a one-hot input, never materialised."""
+    """Rows of each run's matrix [M, I, G] by id [M, …]: the product with a one-hot input, which is never made."""
     M, I, G = W_x.shape
-    shift = torch.arange(0, M * I, I, device=ids.device).view(-1, *[1] * (ids.dim() - 1))
-    return torch.nn.functional.embedding(ids + shift, W_x.reshape(M * I, G))
+    row_of_run = torch.arange(0, M * I, I, device=ids.device).view(-1, *[1] * (ids.dim() - 1))
+    return torch.nn.functional.embedding(ids + row_of_run, W_x.reshape(M * I, G))
 
 
 def state_at(states_MTBH: State, at_M: Tensor) -> State:
-    """Each run's state after its own step, counted from 1."""
+    """Each run's state after the step at_M, counted from 1."""
     runs = torch.arange(len(at_M), device=at_M.device)
     return tuple(s[runs, at_M - 1] for s in states_MTBH)

@@ -1,4 +1,4 @@
-"""Precisions: in what numbers parameters are kept, and in what numbers they are multiplied.
+"""Precisions: the type that parameters are kept in, and the type that they are multiplied in.
 
 float32 is the truth. TF32 and bfloat16 keep parameters, optimiser, sums and the cells' memory in float32 and only
 multiply in fewer bits: TF32 rounds each factor to 10 bits of fraction, bfloat16 to 7.
@@ -12,7 +12,7 @@ import torch
 
 
 class Precision(NamedTuple):
-    """Two kinds of number."""
+    """The types of kept parameters and of multiplied ones."""
 
     kept: torch.dtype
     products: torch.dtype

@@ -1,20 +1,20 @@
-"""A batch of rows that each read tokens and predict the next: what sampling and beam search are written on.
+"""Steppers: rows that each read tokens and predict the next one. Sampling and beam search are written on them.
 
-    begin(rows)      so many rows, none of which has read anything
-    restart(rows)    these rows have read nothing
-    read(ids_B)      each row reads one token
-    logits()         what each row predicts: [B, V], to be used before the next call
-    take(rows)       row b goes on from where row rows[b] stood: to drop rows, to move them, to copy them
+    begin(rows)      hold this many rows, none of which has read anything
+    restart(rows)    make these rows forget what they have read
+    read(ids_B)      let each row read one token
+    logits()         each row's logits, [B, V], for use before the next call
+    take(rows)       let row b go on from where row rows[b] stood: this drops, moves or copies rows
 
-What a row predicts depends on what it has read and on nothing else, to the last bit: not on the other rows, not on how
-many there are, not on its place among them. `compiled` and `cuda` keep that promise by adding up every row in one
-order, `host` with tiles (see `tiles.py`), `plain` by doing one row at a time.
+A row's logits depend on the tokens that it has read and on nothing else, to the last bit: not on the other rows, their
+number or its position among them. The compiled and the CUDA steppers keep that promise by adding up every row in one
+order, the `host` stepper with tiles (see `engines/cpu/steppers/tiles.py`), the plain one by doing one row at a time.
 
-A GPU's rows also draw by themselves, many tokens between two looks of the host (a `Drawer`):
+A GPU's rows can also draw tokens themselves, many before the host looks again (a `Drawer`):
 
-    begin(rows)      so many rows
-    seat(seats)      who each row's stream is, from now on
-    draw(steps)      every row takes so many steps: reads its prompt, then what it draws
+    begin(rows)      hold this many rows
+    seat(seats)      assign a stream to each row, from now on
+    draw(steps)      take this many steps: every row reads its prompt, then the tokens that it draws
     take(rows)       as above
 
 Shapes: B rows, T steps, V vocabulary.
@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from unroll.experiment.decoding import Decoding
 from unroll.model.model import Model
 
-ROOM = 2**30  # bytes of states
-MOST = 4096  # rows
+STATE_BYTES = 2**30  # the most bytes of states
+MOST_ROWS = 4096
 
 Ids = NDArray[Any]
 Array = NDArray[Any]
@@ -62,27 +62,27 @@ class Seat(NamedTuple):
 
     @property
     def draws(self) -> int:
-        """The step at which it first draws: the one that reads its prompt's last token."""
+        """The step of its first draw: the one that reads its prompt's last token."""
         return self.begun + len(self.prompt) - 1
 
 
 class Flight(Protocol):
-    """What rows drew, on its way to the host."""
+    """Drawn tokens on their way to the host."""
 
     def result(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and log-probabilities [T, B]; where a stream has not begun to draw, they mean nothing."""
+        """Ids and log-probabilities [T, B]; they mean nothing before a stream's first draw."""
 
 
 class Drawer(Protocol):
-    """Rows that read what they draw, each stream as if it were alone."""
+    """Rows that read the tokens they draw, each stream as if it were alone."""
 
     @property
     def now(self) -> int:
-        """Steps so far."""
+        """The number of steps so far."""
 
     @property
     def most_steps(self) -> int:
-        """Of one call of `draw`."""
+        """The most steps of one call of `draw`."""
 
     def begin(self, rows: int) -> None: ...
 
@@ -94,8 +94,8 @@ class Drawer(Protocol):
 
 
 def most_rows(model: Model, k2: int, procedure: str) -> int:
-    """How many rows are held at once: as many as fit into a fixed room, whatever is free."""
+    """The most rows that are held at once: as many as fit into a fixed number of bytes, whatever is free."""
     shape = model.experiments[0]
     in_flight = k2 if procedure == "windowed" else 1
     row = in_flight * shape.layers * shape.hidden * len(model.cell.STATES) * model.dtype.itemsize
-    return max(1, min(MOST, ROOM // row))
+    return max(1, min(MOST_ROWS, STATE_BYTES // row))

@@ -107,7 +107,7 @@ def load(path: str | Path, device: str = "auto") -> Run:
     if wrong:
         raise RunError(*wrong)
     computed = experiment
-    if precisions.why_not(experiment.precision, where) or not kernels.found(devices.outline(experiment), where):
+    if precisions.why_not(experiment.precision, where) or not kernels.best(devices.outline(experiment), where):
         computed = replace(experiment, precision="float32")
         notes.append(f"It was trained in {experiment.precision}, which is not to be had here: it computes in float32.")
     kernel = kernels.choose(devices.outline(computed), where)

@@ -71,7 +71,7 @@ def _kernel(run: Experiment, moved: bool) -> str:
         return kernels.choose(network, device)
     except ConfigurationError:
         # Its advice is for a run that has not begun.
-        reasons = " ".join(kernels.reasons(network, device))
+        reasons = " ".join(kernels.refusals(network, device))
         raise RunError(
             f"This run cannot go on here: on {run.device} no kernel computes its {run.cell} in {run.precision}. "
             f"{reasons} Resume it where it began, or start a new run."

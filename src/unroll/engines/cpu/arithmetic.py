@@ -1,4 +1,4 @@
-"""What compiled code computes with: the exponential, tanh and the sigmoid, in vectors."""
+"""The exponential, tanh and the sigmoid of vectors, for compiled code."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def _polynomial(terms: int) -> tuple[float, ...]:
     def quotient(r: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.divide(np.expm1(r), r, out=np.ones_like(r), where=r != 0)
 
-    found = Chebyshev.interpolate(quotient, terms - 1, domain=(-bound, bound))
-    return tuple(float(c) for c in found.convert(kind=Polynomial).coef)
+    interpolant = Chebyshev.interpolate(quotient, terms - 1, domain=(-bound, bound))
+    return tuple(float(c) for c in interpolant.convert(kind=Polynomial).coef)
 
 
 def _power(code: Code, x: Value, factor: int = 1) -> tuple[Value, Value]:
-    """e to so many times x as s·(1 + p), s a power of two: (s, p). The factor costs nothing: it is in the constants."""
+    """e^(factor·x) as s·(1 + p), s a power of two: (s, p). The factor costs nothing: it is in the constants."""
     mantissa, bias = (23, 127) if code.bits == 32 else (52, 1023)
-    # To add and subtract 1.5·2^mantissa rounds to a whole number, which then stands in the sum's low bits, and with the
-    # bias of an exponent in it they are s, but for their place.
+    # Adding and subtracting 1.5·2^mantissa rounds to a whole number, which then stands in the sum's low bits. The
+    # bias of an exponent is added as well, so that these bits, shifted, are s.
     large = code.constant(1.5 * 2.0**mantissa + bias)
     rounding = code.fma(x, code.constant(factor * LOG2_E), large)
     whole = rounding - large
-    # ln 2 in two pieces, the first so short that its multiples are exact.
+    # ln 2 in two pieces; the first is short enough for its multiples to be exact.
     digits = 2.0 ** (12 if code.bits == 32 else 32)
     short = math.floor(math.log(2) * digits) / digits
     rest = code.fma(whole, code.constant(-short / factor), x)
@@ -47,7 +47,7 @@ def _power(code: Code, x: Value, factor: int = 1) -> tuple[Value, Value]:
 
 
 def exp(code: Code, x: Value) -> Value:
-    """eˣ of numbers that are not above 0; exactly 0 where it is too small."""
+    """eˣ of numbers that are not above 0; exactly 0 if x is too small."""
     least = code.constant(-87.0 if code.bits == 32 else -708.0)
     s, p = _power(code, x.at_least(least))
     return code.fma(s, p, s).where_below(x, least, code.constant(0.0))
@@ -57,7 +57,7 @@ Fraction = tuple[Value, Value]  # numerator and denominator; the denominator is 
 
 
 def sigmoid(code: Code, x: Value) -> Fraction:
-    """1 / (1 + e⁻ˣ). Beyond bounds where it is 0 but for 10⁻¹², e⁻ˣ grows no further: see `quotients`."""
+    """1 / (1 + e⁻ˣ). x is bounded where the result is within 10⁻¹² of its limit: `quotients` never overflows."""
     most = code.constant(28.0 if code.bits == 32 else 230.0)
     one = code.constant(1.0)
     s, p = _power(code, x.at_most(most).at_least(code.constant(0.0) - most), -1)
@@ -74,9 +74,9 @@ def tanh(code: Code, x: Value) -> Fraction:
 
 def quotients(code: Code, *fractions: Fraction) -> list[Value]:
     """The values of up to three fractions by one division, which costs as much as ten multiplications."""
-    share = code.constant(1.0) / reduce(lambda a, b: a * b, (below for _, below in fractions))
-    found = []
+    reciprocal = code.constant(1.0) / reduce(lambda a, b: a * b, (below for _, below in fractions))
+    values = []
     for n, (above, _) in enumerate(fractions):
         others = [below for m, (_, below) in enumerate(fractions) if m != n]
-        found.append(reduce(lambda a, b: a * b, others, above * share))
-    return found
+        values.append(reduce(lambda a, b: a * b, others, above * reciprocal))
+    return values

@@ -1,8 +1,8 @@
-"""Products of numbers in half the bits: bfloat16, which is the upper half of a float32, rounded to the nearest.
+"""Products of bfloat16 numbers. A bfloat16 is the upper half of a float32, rounded to the nearest.
 
-A word is two of them, and stands where a float32 would. Some processors have vectors of such words, which they
-multiply at twice the pace of float32; on others they are taken apart and multiplied in float32, to the same bits; or
-there is a matrix unit, which adds up in another order: see `amx.py`. Sums are float32 always.
+A word holds two bfloat16 and takes the space of one float32. Some processors multiply vectors of words twice as fast as
+float32. On others the words are split and multiplied in float32, to the same bits. AMX adds up in another order: see
+`amx.py`. Sums are always float32.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from unroll.engines.cpu import amx
 from unroll.engines.cpu.builder import Code, Value, vector_bytes
 
-UPPER, EXPONENT = 0xFFFF0000, 0x7F800000  # bits of a word, of a float32
-SIGN, QUIET = 0x8000, 0x40  # of a bfloat16; the second makes sure that what is not a number is no infinity
+UPPER, EXPONENT = 0xFFFF0000, 0x7F800000  # bits of a word, and of a float32
+SIGN, QUIET = 0x8000, 0x40  # bits of a bfloat16; the second keeps a NaN from becoming an infinity
 
 
 @cache
@@ -28,8 +28,11 @@ def rounds() -> bool:
 
 @cache
 def multiplies() -> bool:
-    """Whether they are the faster way to multiply. AMD's are: one begins every cycle, as in float32, with twice the
-    products. Of Intel's one begins every second cycle, and four in float32."""
+    """Whether those instructions multiply faster than float32 ones.
+
+    AMD's do: one begins every cycle, as in float32, with twice the products. Intel starts one every second cycle, and
+    four in float32.
+    """
     from llvmlite import binding
 
     return rounds() and binding.get_host_cpu_name().startswith("znver")
@@ -41,51 +44,55 @@ def fast() -> bool:
 
 
 def in_order(code: Code, first: Value, second: Value) -> Value:
-    """Two neighbouring vectors of numbers as a vector of words, each of two neighbours."""
-    return _joined(code, first, second, range(2 * code.lanes))
+    """Round two neighbouring vectors to a vector of words, each of two neighbours."""
+    return _to_words(code, first, second, range(2 * code.lanes))
 
 
 def paired(code: Code, low: Value, high: Value) -> Value:
-    """Two vectors of numbers as a vector of words, each of two that stand in the same place."""
-    return _joined(code, low, high, (n for lane in range(code.lanes) for n in (lane, code.lanes + lane)))
+    """Round two vectors to a vector of words, each of two numbers from the same lane."""
+    return _to_words(code, low, high, (n for lane in range(code.lanes) for n in (lane, code.lanes + lane)))
 
 
 def dot(code: Code, a: Value, b: Value, sums: Value) -> Value:
-    """Add to each sum the products of a word's two numbers: of the upper, then of the lower, each rounded once."""
-    a, b = code.bits_of(a), code.bits_of(b)
+    """Add the products of a word's two numbers to each sum: first the upper, then the lower, each rounded once."""
+    a = code.bits_of(a)
+    b = code.bits_of(b)
     if multiplies():
         return code.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", code.vector, sums, a, b)
-    (a_low, a_high), (b_low, b_high) = _apart(code, a), _apart(code, b)
+    a_low, a_high = _split(code, a)
+    b_low, b_high = _split(code, b)
     return code.fma(a_low, b_low, code.fma(a_high, b_high, sums))
 
 
-def _apart(code: Code, words: Value) -> tuple[Value, Value]:
+def _split(code: Code, words: Value) -> tuple[Value, Value]:
     """The lower and the upper numbers of words."""
     upper = Value(code, code.builder.and_(words.it, code.like(words, UPPER).it))
     return code.from_bits(code.shifted(words, 16)), code.from_bits(upper)
 
 
-def _joined(code: Code, low: Value, high: Value, places: Iterable[int]) -> Value:
-    """The halves of both, in this order."""
+def _to_words(code: Code, low: Value, high: Value, order: Iterable[int]) -> Value:
+    """Round both vectors and put the results in this order."""
     from llvmlite import ir
 
-    builder, halves = code.builder, ir.VectorType(ir.IntType(16), 2 * code.lanes)
+    builder = code.builder
+    halves = ir.VectorType(ir.IntType(16), 2 * code.lanes)
     if rounds():
-        both = code.intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", halves, high, low).it
+        rounded = code.intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", halves, high, low).it
     else:
-        # The upper halves of the words of both vectors, as they lie in memory.
-        few = ir.VectorType(ir.IntType(16), code.lanes)
-        upper = [builder.trunc(_rounded(code, x), few) for x in (low, high)]
-        both = _shuffled(code, upper[0], upper[1], range(2 * code.lanes))
-    return Value(code, builder.bitcast(_shuffled(code, both, both, places), code.vector))
+        # The upper halves of both vectors, in the order of memory.
+        one_half = ir.VectorType(ir.IntType(16), code.lanes)
+        upper = [builder.trunc(_rounded(code, x), one_half) for x in (low, high)]
+        rounded = _shuffled(code, upper[0], upper[1], range(2 * code.lanes))
+    return Value(code, builder.bitcast(_shuffled(code, rounded, rounded, order), code.vector))
 
 
 def _rounded(code: Code, x: Value) -> Any:
-    """Each number's upper half, rounded, as a whole number; halfway, to the even one.
+    """Each number's upper half, rounded to the nearest, halfway to even, as a whole number.
 
-    What is not a number stays so, and what is too small for a whole fraction is 0.
+    A NaN stays a NaN, and a subnormal number becomes 0.
     """
-    builder, bits = code.builder, code.bits_of(x)
+    builder = code.builder
+    bits = code.bits_of(x)
 
     def constant(value: int) -> Any:
         return code.like(bits, value).it
@@ -101,9 +108,9 @@ def _rounded(code: Code, x: Value) -> Any:
     return builder.select(builder.fcmp_unordered("uno", x.it, x.it), builder.or_(upper, constant(QUIET)), rounded)
 
 
-def _shuffled(code: Code, a: Any, b: Any, places: Iterable[int]) -> Any:
+def _shuffled(code: Code, a: Any, b: Any, order: Iterable[int]) -> Any:
     from llvmlite import ir
 
-    chosen = list(places)
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)
+    lanes = list(order)
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return code.builder.shuffle_vector(a, b, mask)

@@ -1,7 +1,7 @@
-"""What is written in `builder.py` becomes a function that Python calls.
+"""Compiles what is written with `builder.py` to a function that Python calls.
 
-Numbers too small for a whole fraction (below 1.2·10⁻³⁸ in float32) count as 0 in it, in and out: a processor takes a
-hundred times as long over them, and gradients that vanish through time are full of them.
+The function takes subnormal numbers (below 1.2·10⁻³⁸ in float32) as 0, in its inputs and its results: a processor takes
+a hundred times as long over them, and gradients that vanish through time are full of them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from unroll.engines.cpu import amx
 from unroll.engines.cpu.builder import Code, Value, Write, vector_bytes, write_into
 
-FLUSH = 0x8040  # bits of an x86 processor's control word: tiny results, and tiny operands, are 0
-_kept: list[Any] = []  # code stays for good: threads that run it and tapes that will run it know only its address
+FLUSH = 0x8040  # bits of an x86 processor's control word: subnormal results and operands are 0
+_kept: list[Any] = []  # code stays for good: threads that run it and replays that will run it know only its address
 
 
-def make(write: Write, bits: int, arguments: str, narrow: bool = False, **settings: Any) -> Callable[..., None]:
-    """Code that `write(code, *arguments, **settings)` writes; a letter an argument: address, number, or element."""
+def make(write: Write, bits: int, arguments: str, in_bf16: bool = False, **settings: Any) -> Callable[..., None]:
+    """Compile what `write(code, *arguments, **settings)` writes; a letter an argument: address, number, or element."""
     from llvmlite import binding, ir
 
     kinds = {
@@ -34,42 +34,45 @@ def make(write: Write, bits: int, arguments: str, narrow: bool = False, **settin
     machine, features = _machine()
 
     def whole(code: Code, *values: Value) -> None:
-        tiny = _tiny_is_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext()
-        with tiny, amx.configured(code) if narrow and amx.available() else nullcontext():
+        flushing = _subnormals_are_0(code.builder) if machine.triple.startswith("x86_64") else nullcontext()
+        with flushing, amx.configured(code) if in_bf16 and amx.available() else nullcontext():
             write(code, *values, **settings)
 
-    write_into(function, bits, whole, narrow)
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    write_into(function, bits, whole, in_bf16)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
     parsed = binding.parse_assembly(str(module))
     tuning = binding.create_pipeline_tuning_options(speed_level=2)
-    # Vectors are written as such, and the innermost loops are as long as they should be.
+    # The code is written in vectors, and its innermost loops are as long as they should be.
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     passes = binding.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(parsed, passes)
     engine = binding.create_mcjit_compiler(parsed, _new_machine(features))
     engine.finalize_object()
     _kept.append(engine)
-    made: Callable[..., None] = ctypes.CFUNCTYPE(None, *(kinds[letter][1] for letter in arguments))(
+    compiled: Callable[..., None] = ctypes.CFUNCTYPE(None, *(kinds[letter][1] for letter in arguments))(
         engine.get_function_address(write.__name__)
     )
-    return made
+    return compiled
 
 
 @contextmanager
-def _tiny_is_0(builder: Any) -> Iterator[None]:
-    """Between the two ends of this block the processor's control word says so; the thread's own is put back."""
+def _subnormals_are_0(builder: Any) -> Iterator[None]:
+    """Set the processor's control word within this block, and restore the thread's own at the end."""
     from llvmlite import ir
 
-    word, kind = ir.IntType(32), ir.FunctionType(ir.VoidType(), [ir.PointerType()])
+    word = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()])
     module = builder.module
-    read, write = (ir.Function(module, kind, f"llvm.x86.sse.{name}") for name in ("stmxcsr", "ldmxcsr"))
+    load_word, set_word = (ir.Function(module, kind, f"llvm.x86.sse.{name}") for name in ("stmxcsr", "ldmxcsr"))
     with builder.goto_entry_block():
-        found, changed = builder.alloca(word), builder.alloca(word)
-    builder.call(read, [found])
-    builder.store(builder.or_(builder.load(found, typ=word), word(FLUSH)), changed)
-    builder.call(write, [changed])
+        before = builder.alloca(word)
+        changed = builder.alloca(word)
+    builder.call(load_word, [before])
+    builder.store(builder.or_(builder.load(before, typ=word), word(FLUSH)), changed)
+    builder.call(set_word, [changed])
     yield
-    builder.call(write, [found])
+    builder.call(set_word, [before])
 
 
 def _new_machine(features: str) -> Any:

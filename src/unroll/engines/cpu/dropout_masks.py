@@ -1,7 +1,7 @@
 """Dropout on a CPU, compiled: the factors that `base/randomness.py` defines for each element, many at a time.
 
-An element's factor is 0 or 1 / (1 − rate), by one word of Philox-4x32-10; a block of the counter gives four elements
-their words.
+One word of Philox-4x32-10 makes an element's factor 0 or 1 / (1 − rate). A block of the counter gives the words of four
+elements.
 
 Shapes: M runs, N rows, H columns.
 """
@@ -26,21 +26,25 @@ from unroll.model.dropout import Dropout
 
 
 def factors(dropout: Dropout, purpose: str, N: int, H: int) -> Tensor:
-    """What each element of [M, N, H] is multiplied by."""
-    M, dtype, together = len(dropout.words_M), dropout.rates_M.dtype, 4 * _lanes()
+    """The dropout factor of each element of [M, N, H]."""
+    M = len(dropout.words_M)
+    dtype = dropout.rates_M.dtype
+    together = 4 * _lanes()
     groups = -(-N * H // together)
     out = take((M, groups * together), dtype)
     write = _factors_for(8 * dtype.itemsize)
     bounds = [math.ceil(rate * 2.0**32) for rate in dropout.rates_M.double().tolist()]
     scales_M = 1 / (1 - dropout.rates_M)
-    parts, word = workers.divided(groups, workers.count()), randomness.purpose_word(purpose)
+    stretches = workers.divided(groups, workers.count())
+    word = randomness.purpose_word(purpose)
 
     batch = dropout.batch.data_ptr()
     runs = []
     for m, seed in enumerate(dropout.words_M):
         runs.append((start(out, m), (batch, word, *seed, bounds[m], start(scales_M, m))))
     parallel_calls.do(
-        write, [(goal, part.start, part.stop - part.start, *rest) for goal, rest in runs for part in parts]
+        write,
+        [(goal, stretch.start, stretch.stop - stretch.start, *rest) for goal, rest in runs for stretch in stretches],
     )
     return out[:, : N * H].view(M, N, H)
 
@@ -51,29 +55,32 @@ def _lanes() -> int:
 
 def _write(
     code: Code,
-    out: Value,  # a run's own
-    first: Value,  # the groups to do, of a vector of blocks each
-    groups: Value,
-    batch: Value,  # where its number stands
+    out: Value,  # one run's factors
+    first: Value,  # the first group to do; a group is a vector of blocks
+    groups: Value,  # how many groups to do
+    batch: Value,  # the address of the batch's number
     purpose: Value,
     seed_low: Value,
     seed_high: Value,
     bound: Value,  # words below it drop their element
-    scale: Value,  # where it stands: what the others are multiplied by
+    scale: Value,  # the address of the factor of kept elements
 ) -> None:
-    """The counter is (block, batch, purpose, 0), the key the seed: see `randomness.philox`, whose rounds these are."""
+    """Write factors. The counter is (block, batch, purpose, 0) and the key the seed, as in `randomness.philox`."""
     from llvmlite import ir
 
-    builder, lanes = code.builder, _lanes()
-    whole, wide = ir.VectorType(ir.IntType(64), lanes), ir.VectorType(code.element, lanes)
+    builder = code.builder
+    lanes = _lanes()
+    whole = ir.VectorType(ir.IntType(64), lanes)
+    wide = ir.VectorType(code.element, lanes)
 
     def every(number: Any, kind: Any = whole) -> Any:
-        """One number in every place."""
+        """One number in every lane."""
         if isinstance(number, int):
             return ir.Constant(kind, [number] * lanes)
-        none, zero = ir.Constant(kind, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-        places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        return builder.shuffle_vector(builder.insert_element(none, number, zero), none, places)
+        undefined = ir.Constant(kind, ir.Undefined)
+        zero = ir.Constant(ir.IntType(32), 0)
+        lanes_of_0 = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        return builder.shuffle_vector(builder.insert_element(undefined, number, zero), undefined, lanes_of_0)
 
     def word(value: Any) -> Any:
         return builder.and_(value, every(WORD))
@@ -82,32 +89,39 @@ def _write(
     for _ in range(ROUNDS - 1):
         keys.append(tuple(word(builder.add(k, every(s))) for k, s in zip(keys[-1], KEY_STEPS, strict=True)))
     others = [word(every(value.it)) for value in (code.load_index(batch, code.number(0)), purpose)]
-    kept, dropped, least = every(code.load_element(scale).it, wide), ir.Constant(wide, [0.0] * lanes), every(bound.it)
+    kept = every(code.load_element(scale).it, wide)
+    dropped = ir.Constant(wide, [0.0] * lanes)
+    least = every(bound.it)
     order = ir.Constant(whole, list(range(lanes)))
     with code.loop(groups) as n:
         blocks = builder.add(every(((first + n) * lanes).it), order)
-        c0, (c1, c2), c3 = word(blocks), others, every(0)
+        c0 = word(blocks)
+        c1, c2 = others
+        c3 = every(0)
         for k0, k1 in keys:
             p0, p1 = (builder.mul(c, every(m)) for c, m in zip((c0, c2), MULTIPLIERS, strict=True))
             high0, high1 = (builder.lshr(p, every(32)) for p in (p0, p1))
             c0, c2 = (builder.xor(builder.xor(h, c), k) for h, c, k in ((high1, c1, k0), (high0, c3, k1)))
-            c1, c3 = word(p1), word(p0)
-        found = [builder.select(builder.icmp_unsigned("<", c, least), dropped, kept) for c in (c0, c1, c2, c3)]
-        # The four words of a block are neighbours: all the first words stand in the first vector, and so on.
-        halves = [_joined(builder, found[n : n + 2], range(2 * lanes)) for n in (0, 2)]
-        neighbours = _joined(builder, halves, [lane + lanes * place for lane in range(lanes) for place in range(4)])
+            c1 = word(p1)
+            c3 = word(p0)
+        factors = [builder.select(builder.icmp_unsigned("<", c, least), dropped, kept) for c in (c0, c1, c2, c3)]
+        # The four words of a block become neighbours; here the first vector holds all first words, and so on.
+        halves = [_joined(builder, factors[n : n + 2], range(2 * lanes)) for n in (0, 2)]
+        neighbours = _joined(
+            builder, halves, [lane + lanes * word_of_block for lane in range(lanes) for word_of_block in range(4)]
+        )
         goal = code.at(out, (first + n) * (4 * lanes))
         builder.store(neighbours, goal.it, align=code.bits // 8)
 
 
-def _joined(builder: Any, two: Sequence[Any], places: Sequence[int]) -> Any:
-    """The elements in these places of two vectors, one behind the other."""
+def _joined(builder: Any, vectors: Sequence[Any], indices: Sequence[int]) -> Any:
+    """The elements of two vectors that these indices name, counted through both."""
     from llvmlite import ir
 
-    return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), len(places)), list(places)))
+    return builder.shuffle_vector(*vectors, ir.Constant(ir.VectorType(ir.IntType(32), len(indices)), list(indices)))
 
 
 @cache
 def _factors_for(bits: int) -> Callable[..., None]:
-    """The code, made at its first use."""
+    """The code, compiled when it is first used."""
     return make(_write, bits, "annannnna")

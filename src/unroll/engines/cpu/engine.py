@@ -1,4 +1,4 @@
-"""The CPU: machine code where it can be made, threads that work on parts, and the plain engine for the rest."""
+"""The CPU's engine: machine code if it can be made, threads that divide the work, and the plain engine for the rest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from unroll.engines import kernels
-from unroll.engines.cpu import head as compiled_head
-from unroll.engines.cpu import torch_head, workers
-from unroll.engines.cpu.replay import Tape
+from unroll.engines.cpu import compiled_head, threaded_head, workers
+from unroll.engines.cpu.compiled_update import CompiledUpdate
+from unroll.engines.cpu.replay import RecordedCalls
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.threaded_update import ThreadedUpdate
-from unroll.engines.cpu.update import CompiledUpdate
-from unroll.engines.kept import unchanged
+from unroll.engines.restored_tensors import restored
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Step, Update
 from unroll.model.head import LEAK, Head
@@ -23,37 +22,37 @@ from unroll.model.network import Network, States
 from unroll.model.steppers import Drawer, Stepper
 
 COMPILED = "compiled"  # the kernel whose steps are machine code from end to end
-CHUNK_BYTES = 2**21  # of one tensor where a text is read in chunks: caches like them small
-STEPS = 8  # of its windows that an evaluation reads in one call: caches hold no more
+CHUNK_BYTES = 2**21  # of one tensor while a text is read in chunks: small chunks stay in the caches
+STEPS = 8  # window steps that an evaluation reads in one call: caches hold no more
 
 
 class CpuEngine(Engine):
-    """One kernel for the recurrent layers; `plain` does what nothing here is faster at."""
+    """Computes with one kernel for the recurrent layers; `plain` does what nothing here does faster."""
 
     def __init__(self, device: torch.device, kernel: str, plain: Engine) -> None:
         self.device, self.kernel, self._plain = device, kernel, plain
         self._kernel = kernels.load(kernel)
 
     def refusal(self, network: Network) -> str | None:
-        """Why the kernel cannot compute these layers, in its own words; None where it can."""
+        """The kernel's reason why it cannot compute these layers; None if it can."""
         return self._kernel.supports(network, self.device)
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-        """All layers over all time steps, by the kernel."""
+        """Run the kernel over all layers and all time steps."""
         return self._kernel.run(network, ids_MTB, first, at_M)
 
     def last_steps(
         self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
     ) -> tuple[Tensor, States]:
-        """The same, but h of the last K steps alone."""
+        """Do the same, but return h of the last K steps alone."""
         return kernels.run_last(self._kernel, network, ids_MTB, first, at_M, K)
 
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
-        """The negative log-likelihood of each target: compiled, by torch's products a part at a time, or plainly."""
+        """The negative log-likelihood of each target, by the compiled, the threaded or the plain head."""
         if self.kernel == COMPILED:
             return compiled_head.nll(h_MNH, *head, targets_MN, LEAK, dropout, precision == "bfloat16")
         if not dropout.any:
-            return torch_head.nll(h_MNH, *head, targets_MN)
+            return threaded_head.nll(h_MNH, *head, targets_MN)
         return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
@@ -61,17 +60,17 @@ class CpuEngine(Engine):
         return self._plain.product(a, b)
 
     def update(self, fleet: FleetTensors) -> Update:
-        """Compiled, where the kernel is and the optimiser has its machine code; else on threads."""
+        """The compiled update, if the kernel is compiled and the optimiser has machine code; else the threaded one."""
         if self.kernel == COMPILED and CompiledUpdate.knows(fleet.optimiser):
             return CompiledUpdate(fleet)
         return ThreadedUpdate(fleet)
 
     def replay(self) -> Replay:
-        """Steps whose code is compiled from end to end are recorded."""
+        """Record and replay steps that are compiled from end to end."""
         return CpuReplay()
 
     def rows(self, model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
-        """Compiled rows, rows of NumPy and torch, or plain ones: the first that know the model's cell."""
+        """Compiled rows, rows of NumPy and torch, or plain rows: the first that know the model's cell."""
         if compiled.supports(model, procedure):
             return compiled.prepare(model, k2, procedure, capacity)
         if host.supports(model, procedure):
@@ -83,16 +82,16 @@ class CpuEngine(Engine):
         return None
 
     def reading(self, precision: str) -> AbstractContextManager[None]:
-        """Torch is kept to one thread: others work on parts."""
+        """Keep torch to one thread, since our threads divide the work."""
         return workers.single()
 
     @property
     def chunk_bytes(self) -> int:
-        """How much one tensor may take where a text is read in chunks."""
+        """The most bytes of one tensor while a text is read in chunks."""
         return CHUNK_BYTES
 
     def steps_at_once(self, k2: int) -> int:
-        """How many steps of its windows an evaluation reads in one call."""
+        """The number of window steps that an evaluation reads in one call."""
         return min(k2, STEPS)
 
     @property
@@ -101,17 +100,17 @@ class CpuEngine(Engine):
         return True
 
     def wait(self) -> None:
-        """Nothing is under way when a call returns."""
+        """Do nothing: no work is under way when a call returns."""
 
 
 class CpuReplay(Replay):
-    """A compiled step is recorded on a tape, as the threads divide it; any other is computed from its batch."""
+    """Records a compiled step, as the threads divide it, and replays it; computes any other step from its batch."""
 
     def __init__(self) -> None:
         self._recording: _Recording | None = None
 
     def prepare(self, step: Step, count: int) -> None:
-        """Make the machine code and the recording."""
+        """Compile the machine code and record the step."""
         if isinstance(step.update, CompiledUpdate):
             self._recorded(step, count)
 
@@ -128,22 +127,23 @@ class CpuReplay(Replay):
     def _recorded(self, step: Step, count: int) -> _Recording:
         if self._recording is None or self._recording.threads != workers.count():
             self._recording = None  # the next recording uses its memory
-            with workers.single(), unchanged(step.changing()):
+            with workers.single(), restored(step.changing()):
                 self._recording = _Recording(step, count)
         return self._recording
 
 
 class _Recording:
-    """A step on a tape, and where the windows of its batch start."""
+    """A recorded step, and the starts of its batch's windows."""
 
     def __init__(self, step: Step, first: int) -> None:
-        self.threads, self._tape = workers.count(), Tape()
-        self._at = [x.clone() for x in step.batches.at(first)]
-        with self._tape:
-            step.advance(step.batches.gather(step.number, *self._at))
+        self.threads = workers.count()
+        self._calls = RecordedCalls()
+        self._starts = [x.clone() for x in step.batches.at(first)]
+        with self._calls:
+            step.advance(step.batches.gather(step.number, *self._starts))
 
-    def replay(self, *at: Tensor) -> None:
-        """Train on the batch whose windows start there."""
-        for kept, value in zip(self._at, at, strict=True):
-            kept.copy_(value)
-        self._tape.replay()
+    def replay(self, *starts: Tensor) -> None:
+        """Train on the batch whose windows have these starts."""
+        for buffer, values in zip(self._starts, starts, strict=True):
+            buffer.copy_(values)
+        self._calls.replay()

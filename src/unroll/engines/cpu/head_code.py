@@ -11,15 +11,16 @@ from functools import cache
 from unroll.engines.cpu.arithmetic import exp
 from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.compiler import make
-from unroll.engines.cpu.products import BLOCK, Begin, Terms, add_transposed_product, clear, left_side, product, spaced
+from unroll.engines.cpu.products import Begin, left_side, product
+from unroll.engines.cpu.transposed_products import BLOCK, Terms, add_transposed_product, clear, spaced
 
-# Rows of a chunk on the way forward and back: their dense activations (0.25 MB of 64 rows at D = 1024) stay in a core's
-# cache with their weights. Back, more rows are worth it: each chunk reads and writes the weights' gradients as well.
+# Rows of a chunk, forward and backward. The dense activations of 64 rows (0.25 MB at D = 1024) stay in a core's cache
+# with the weights. Backward, more rows pay: each chunk reads and writes the weights' gradients as well.
 FORWARD, BACK = 64, BLOCK
 
 
 def _chunks(code: Code, first: Value, rows: Value, most: int, work: Callable[[Value, Value], None]) -> None:
-    """work(first row, how many) for each chunk."""
+    """Write work(first row, number of rows) for each chunk."""
     with code.loop((rows + (most - 1)) // most) as n:
         work(first + n * most, (rows - n * most).at_most_number(most))
 
@@ -34,13 +35,13 @@ def forward(
     x: Value,  # [N, D]: the dense activations
     p: Value,  # [N, V]: the probabilities
     shift: Value,  # [N]: the largest logit
-    total: Value,  # [N]: the sum of e to the logits less the largest
+    total: Value,  # [N]: the sum of e^(logit − the largest logit)
     chosen: Value,  # [N]: the logit of the target
     targets: Value,  # [N]
     factors: Value,  # [N, D]: dropout's, where it `drops`
     room: Value,  # [FORWARD, H or D]: see `left_side`
-    first: Value,  # the rows to do
-    rows: Value,
+    first: Value,  # the first row to do
+    rows: Value,  # how many rows to do
     H: Value,
     D: Value,
     V: Value,
@@ -48,15 +49,16 @@ def forward(
     leak: float,
     drops: bool,
 ) -> None:
-    """Some rows through all layers, a chunk at a time."""
+    """Take rows through all layers, a chunk at a time."""
 
     def chunk(row: Value, R: Value) -> None:
         p_R = code.at(p, row * V)
         logits(code, h, W, b, O, o, x, p, room, row, R, H, D, V, leak=leak, factors=factors if drops else None)
         with code.loop(R) as r:
-            n, own = row + r, code.at(p_R, r * V)
-            code.store_element(code.load_element(code.at(own, code.load_index(targets, n))), code.at(chosen, n))
-            _softmax(code, own, code.at(shift, n), code.at(total, n), V)
+            n = row + r
+            row_at = code.at(p_R, r * V)
+            code.store_element(code.load_element(code.at(row_at, code.load_index(targets, n))), code.at(chosen, n))
+            _softmax(code, row_at, code.at(shift, n), code.at(total, n), V)
 
     _chunks(code, first, rows, FORWARD, chunk)
 
@@ -71,8 +73,8 @@ def logits(
     x: Value,  # [N, D]: the dense activations
     out: Value,  # [N, V]
     room: Value,
-    first: Value,  # the rows to do
-    rows: Value,
+    first: Value,  # the first row to do
+    rows: Value,  # how many rows to do
     H: Value,
     D: Value,
     V: Value,
@@ -80,40 +82,41 @@ def logits(
     leak: float,
     factors: Value | None = None,  # [N, D]: dropout's
 ) -> None:
-    """Some rows through both layers."""
-    x_R, out_R = code.at(x, first * D), code.at(out, first * V)
+    """Take rows through both layers."""
+    x_R = code.at(x, first * D)
+    out_R = code.at(out, first * V)
     h_R = left_side(code, code.at(h, first * H), rows, H, room)
     product(code, x_R, h_R, W, rows, H, D, Begin(b, code.number(0)))
     with code.loop(rows * D // code.lanes) as v:
-        place = code.at(x_R, v * code.lanes)
-        value = code.load(place)
+        address = code.at(x_R, v * code.lanes)
+        value = code.load(address)
         value = value.where_below(value, code.constant(0.0), value * leak)
         if factors is not None:
             value = value * code.load(code.at(factors, first * D + v * code.lanes))
-        code.store(value, place)
+        code.store(value, address)
     product(code, out_R, left_side(code, x_R, rows, D, room), O, rows, D, V, Begin(o, code.number(0)))
 
 
-def _softmax(code: Code, own: Value, shift: Value, total: Value, V: Value) -> None:
-    """One row of logits becomes probabilities."""
-    most = Variable(code, code.load(own))
+def _softmax(code: Code, row_at: Value, shift: Value, total: Value, V: Value) -> None:
+    """Turn one row of logits into probabilities."""
+    maximum = Variable(code, code.load(row_at))
     with code.loop(V // code.lanes) as v:
-        value = code.load(code.at(own, v * code.lanes))
-        most.set(most.get().at_least(value))
-    largest = code.largest(most.get())
+        value = code.load(code.at(row_at, v * code.lanes))
+        maximum.set(maximum.get().at_least(value))
+    largest = code.largest(maximum.get())
     code.store_element(largest, shift)
     sums = Variable(code, code.constant(0.0))
     with code.loop(V // code.lanes) as v:
-        place = code.at(own, v * code.lanes)
-        value = exp(code, code.load(place) - code.spread(largest))
+        address = code.at(row_at, v * code.lanes)
+        value = exp(code, code.load(address) - code.spread(largest))
         sums.set(sums.get() + value)
-        code.store(value, place)
+        code.store(value, address)
     summed = code.total(sums.get())
     code.store_element(summed, total)
-    share = code.constant(1.0) / code.spread(summed)
+    reciprocal = code.constant(1.0) / code.spread(summed)
     with code.loop(V // code.lanes) as v:
-        place = code.at(own, v * code.lanes)
-        code.store(code.load(place) * share, place)
+        address = code.at(row_at, v * code.lanes)
+        code.store(code.load(address) * reciprocal, address)
 
 
 def backward(
@@ -122,7 +125,7 @@ def backward(
     W: Value,  # [D, H]: transposed, packed
     O: Value,  # [V, D]: transposed, packed
     x: Value,  # [N, D]
-    p: Value,  # [N, V]: the gradients of the logits take their place
+    p: Value,  # [N, V]: the gradients of the logits overwrite them
     d_nll: Value,  # [N]
     targets: Value,  # [N]
     factors: Value,  # [N, D]: dropout's, where it `drops`
@@ -133,8 +136,8 @@ def backward(
     d_O: Value,  # [D, V], rows spaced
     d_o: Value,
     room: Value,  # [BACK, V or D]
-    first: Value,  # the rows to do
-    rows: Value,
+    first: Value,  # the first row to do
+    rows: Value,  # how many rows to do
     H: Value,
     D: Value,
     V: Value,
@@ -142,7 +145,7 @@ def backward(
     leak: float,
     drops: bool,
 ) -> None:
-    """Some rows back through all layers, a chunk at a time."""
+    """Take rows back through all layers, a chunk at a time."""
     none = code.number(0)
     D_apart, V_apart = (spaced(n, code.lanes) for n in (D, V))
     for sums, elements in ((d_W, H * D_apart), (d_b, D), (d_O, D * V_apart), (d_o, V)):
@@ -151,25 +154,28 @@ def backward(
     def chunk(row: Value, R: Value) -> None:
         h_R, x_R, p_R, d_h_R = (code.at(a, row * n) for a, n in ((h, H), (x, D), (p, V), (d_h, H)))
         with code.loop(R) as r:
-            n, own = row + r, code.at(p_R, r * V)
+            n = row + r
+            row_at = code.at(p_R, r * V)
             weight = code.at(d_nll, n)
             # (softmax − one-hot) · d_nll
-            _scale(code, own, code.load_spread(weight), V)
-            place = code.at(own, code.load_index(targets, n))
-            code.store_element(code.load_element(place) - code.load_element(weight), place)
+            _scale(code, row_at, code.load_spread(weight), V)
+            address = code.at(row_at, code.load_index(targets, n))
+            code.store_element(code.load_element(address) - code.load_element(weight), address)
             with code.loop(V // code.lanes) as v:
                 total = code.at(d_o, v * code.lanes)
-                code.store(code.load(total) + code.load(code.at(own, v * code.lanes)), total)
+                code.store(code.load(total) + code.load(code.at(row_at, v * code.lanes)), total)
         terms = Terms(R, code.number(1), R)
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
         product(code, d_x, left_side(code, p_R, R, V, room), O, R, V, D)
         with code.loop(R) as r, code.loop(D // code.lanes) as v:
-            j, place = v * code.lanes, code.at(d_x, r * D + v * code.lanes)
-            value, total = code.load(place), code.at(d_b, j)
+            j = v * code.lanes
+            address = code.at(d_x, r * D + v * code.lanes)
+            value = code.load(address)
+            total = code.at(d_b, j)
             if drops:
                 value = value * code.load(code.at(factors, (row + r) * D + j))
             value = value.where_below(code.load(code.at(x_R, r * D + j)), code.constant(0.0), value * leak)
-            code.store(value, place)
+            code.store(value, address)
             code.store(code.load(total) + value, total)
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
         product(code, d_h_R, left_side(code, d_x, R, D, room), W, R, D, H)
@@ -177,25 +183,25 @@ def backward(
     _chunks(code, first, rows, BACK, chunk)
 
 
-def _scale(code: Code, own: Value, factor: Value, V: Value) -> None:
+def _scale(code: Code, row_at: Value, factor: Value, V: Value) -> None:
     with code.loop(V // code.lanes) as v:
-        place = code.at(own, v * code.lanes)
-        code.store(code.load(place) * factor, place)
+        address = code.at(row_at, v * code.lanes)
+        code.store(code.load(address) * factor, address)
 
 
 @cache
-def forward_for(bits: int, leak: float, drops: bool, narrow: bool) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(forward, bits, "aaaaaaaaaaaaannnnn", narrow, leak=leak, drops=drops)
+def forward_for(bits: int, leak: float, drops: bool, in_bf16: bool) -> Callable[..., None]:
+    """The code, compiled when it is first used."""
+    return make(forward, bits, "aaaaaaaaaaaaannnnn", in_bf16, leak=leak, drops=drops)
 
 
 @cache
-def backward_for(bits: int, leak: float, drops: bool, narrow: bool) -> Callable[..., None]:
-    """The code, made at its first use."""
-    return make(backward, bits, "aaaaaaaaaaaaaaannnnn", narrow, leak=leak, drops=drops)
+def backward_for(bits: int, leak: float, drops: bool, in_bf16: bool) -> Callable[..., None]:
+    """The code, compiled when it is first used."""
+    return make(backward, bits, "aaaaaaaaaaaaaaannnnn", in_bf16, leak=leak, drops=drops)
 
 
 @cache
 def logits_for(bits: int, leak: float) -> Callable[..., None]:
-    """The code, made at its first use."""
+    """The code, compiled when it is first used."""
     return make(logits, bits, "aaaaaaaannnnn", leak=leak)

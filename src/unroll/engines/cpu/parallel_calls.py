@@ -1,7 +1,7 @@
-"""Compiled code on several cores at once, thousands of times a second.
+"""Runs calls of compiled code on several cores at once, thousands of times a second.
 
-The threads of a pool (`threadpool.py`) share the calls of one function, whose arguments stand in a table. Where there
-is no pool, the threads of `engines/cpu/workers.py` do.
+The calls are of one function; their arguments are rows of a table. The threads of a pool (`threadpool.py`) share them,
+or the threads of `workers.py` if there is no pool.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ Calls = NDArray[np.int64]  # [calls, arguments]
 
 
 def ready(function: Callable[..., None], calls: Calls, threads: int) -> Callable[[], None]:
-    """What makes every call, call n by thread n % threads, in their order: as often as it is wanted.
+    """Prepare calls that are made again and again: call n by thread n % threads, in order.
 
-    The function is one that `making_code.make` made of addresses and whole numbers.
+    The function is compiled by `compiler.make` and takes addresses and whole numbers alone.
     """
     threads = max(1, min(threads, len(calls)))
     if threads > 1 and threadpool.available():
-        return _Shared(function, calls, threads)
-    shares = [calls[thread::threads].tolist() for thread in range(threads)]
+        return _PooledCalls(function, calls, threads)
+    calls_of = [calls[thread::threads].tolist() for thread in range(threads)]
 
-    def some(thread: int) -> None:
-        for call in shares[thread]:
+    def work(thread: int) -> None:
+        for call in calls_of[thread]:
             function(*call)
 
-    return partial(workers.each, threads, some)
+    return partial(workers.each, threads, work)
 
 
-class _Shared:
-    """Calls for a crew: whoever's that is which does them."""
+class _PooledCalls:
+    """Calls for the threadpool of the thread that makes them."""
 
     def __init__(self, function: Callable[..., None], calls: Calls, threads: int) -> None:
         self._calls, self._threads = calls, threads
-        self._told = np.array((threads, len(calls), calls.ctypes.data), np.int64)
-        self._work = address_of(_share_for(address_of(function), calls.shape[1]))
-        self._told_at = self._told.ctypes.data
+        self._job = np.array((threads, len(calls), calls.ctypes.data), np.int64)
+        self._job_at = self._job.ctypes.data
+        self._work = address_of(_calls_of_thread_for(address_of(function), calls.shape[1]))
 
     def __call__(self) -> None:
-        found = threadpool.own()
-        assert found
-        found.do(self._work, self._told_at, self._threads)
+        pool = threadpool.current()
+        assert pool
+        pool.do(self._work, self._job_at, self._threads)
 
 
 def do(function: Callable[..., None], calls: Sequence[Sequence[int]]) -> None:
-    """Every call of a function, all threads sharing them: now, and whenever a tape that records is replayed."""
-    again = ready(function, np.array(calls, np.int64), workers.count())
-    again()
-    replay.done(again)
+    """Make every call of a function on all threads: now, and whenever a step that is being recorded is replayed."""
+    make_calls = ready(function, np.array(calls, np.int64), workers.count())
+    make_calls()
+    replay.done(make_calls)
 
 
-def _share(code: Code, told: Value, thread: Value, *, function: int, several: int) -> None:
-    """What each thread does."""
-    threads, calls, table = (code.load_index(told, code.number(n)) for n in range(3))
-    goal = code.outside(function, several)
+def _calls_of_thread(code: Code, job: Value, thread: Value, *, function: int, columns: int) -> None:
+    """Make the calls of one thread. `job` holds the number of threads, the number of calls and the table's address."""
+    threads, calls, table = (code.load_index(job, code.number(n)) for n in range(3))
+    callee = code.outside(function, columns)
     with code.loop((calls - thread + threads - 1) // threads) as m:
-        first = (thread + threads * m) * several
-        given = [code.load_index(code.pointer(table), first + place).it for place in range(several)]
-        code.builder.call(goal, given)
+        first = (thread + threads * m) * columns
+        row = [code.load_index(code.pointer(table), first + n).it for n in range(columns)]
+        code.builder.call(callee, row)
 
 
 @cache
-def _share_for(function: int, several: int) -> Callable[..., None]:
-    return make(_share, 32, "an", function=function, several=several)
+def _calls_of_thread_for(function: int, columns: int) -> Callable[..., None]:
+    return make(_calls_of_thread, 32, "an", function=function, columns=columns)

@@ -1,6 +1,6 @@
-"""Sums of which each thread adds up a share, compiled: see `builder.py`.
+"""Sums that threads add up separately, and their totals, compiled: see `builder.py`.
 
-Shapes: P parts.
+Shapes: P threads.
 """
 
 from __future__ import annotations
@@ -16,45 +16,47 @@ from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.buffer_pool import take
 from unroll.engines.cpu.builder import Code, Value, Variable, vector_bytes
 from unroll.engines.cpu.compiler import make
-from unroll.engines.cpu.products import spaced
+from unroll.engines.cpu.transposed_products import spaced
 
-ALONE = 1 << 14  # elements that are not worth a second thread
+ONE_THREAD = 1 << 14  # up to this many elements, a second thread does not pay
 
 
-class Shares:
-    """Tensors of which each part adds up its own, [P, …]: whole vectors in rows that are `spaced`."""
+class PartialSums:
+    """Tensors that each thread adds up for itself, [P, …]: whole vectors in rows that are `spaced`."""
 
     def __init__(self, P: int, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> None:
         lanes = vector_bytes() // dtype.itemsize
         wider = [(*shape[:-1], spaced(shape[-1], lanes)) for shape in shapes]
         self._memory_P = take((P, sum(map(math.prod, wider))), dtype)
         pieces = [row.split([math.prod(shape) for shape in wider]) for row in self._memory_P]
-        self.of = [
-            [own.view(wide)[..., : shape[-1]] for own, wide, shape in zip(row, wider, shapes, strict=True)]
+        self.by_thread = [
+            [piece.view(wide)[..., : shape[-1]] for piece, wide, shape in zip(row, wider, shapes, strict=True)]
             for row in pieces
         ]
 
     def totals(self) -> list[Tensor]:
-        """The sums, with nothing between their rows."""
-        (P, apart), first = self._memory_P.shape, self.of[0]
-        found = [take(tuple(own.shape), own.dtype) for own in first]
-        threads, calls = workers.count() if apart > ALONE else 1, []
-        for total, own in zip(found, first, strict=True):
-            n = own.shape[-1]
-            rows = workers.divided(own.numel() // max(n, 1), threads)
-            calls += [(total.data_ptr(), own.data_ptr(), P, apart, r.start, r.stop - r.start, n) for r in rows]
+        """The sums over all threads; their rows follow each other."""
+        P, apart = self._memory_P.shape
+        of_first_thread = self.by_thread[0]
+        totals = [take(tuple(sums.shape), sums.dtype) for sums in of_first_thread]
+        threads = workers.count() if apart > ONE_THREAD else 1
+        calls = []
+        for total, sums in zip(totals, of_first_thread, strict=True):
+            n = sums.shape[-1]
+            rows = workers.divided(sums.numel() // max(n, 1), threads)
+            calls += [(total.data_ptr(), sums.data_ptr(), P, apart, r.start, r.stop - r.start, n) for r in rows]
         parallel_calls.do(_add_for(8 * self._memory_P.element_size()), calls)
-        return found
+        return totals
 
 
 def add(code: Code, out: Value, x: Value, P: Value, apart: Value, first: Value, rows: Value, n: Value) -> None:
-    """Some rows of all shares, in their order."""
+    """Add up rows of all threads, in the order of the threads."""
     with code.loop(rows) as r, code.loop(n // code.lanes) as v:
         row, column = first + r, v * code.lanes
-        place = row * spaced(n, code.lanes) + column
-        total = Variable(code, code.load(code.at(x, place)))
+        index = row * spaced(n, code.lanes) + column
+        total = Variable(code, code.load(code.at(x, index)))
         with code.loop(P - 1) as p:
-            total.set(total.get() + code.load(code.at(x, (p + 1) * apart + place)))
+            total.set(total.get() + code.load(code.at(x, (p + 1) * apart + index)))
         code.store(total.get(), code.at(out, row * n + column))
 
 

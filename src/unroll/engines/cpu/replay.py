@@ -1,12 +1,12 @@
-"""A step on a CPU recorded once and replayed: what a CUDA graph is on a GPU.
+"""A step on a CPU is recorded once and replayed, as a CUDA graph is on a GPU.
 
-A training step calls torch some two hundred times, and most of those calls compute nothing: they make room, look at a
-tensor in another way, keep account for the gradients. Together with the Python around them they took longer than what
-is computed in a small step besides the large products. A tape keeps what computes: operations of torch and compiled
-code, with the tensors and addresses that they had. Replayed, each reads and writes the same memory again.
+A training step calls torch about two hundred times, and most of those calls compute nothing: they allocate memory, make
+views of tensors, keep account for the gradients. In a small step, these calls and the Python around them took longer
+than everything but the large products. A recording keeps the calls that compute: operations of torch and compiled code,
+with their tensors and addresses. Replayed, each call reads and writes the same memory again.
 
-So what is recorded may depend only on what stands in tensors that outlive it, never on a value that Python looked at.
-(`item` is refused. A list of values, or how many are not 0, is not seen: such must be the same in every step.)
+So a recorded step may depend only on tensors that outlive it, never on a value that Python looked at. (`item` is
+refused. A list of values, or a count of those that are not 0, goes unnoticed: it must be the same in every step.)
 """
 
 from __future__ import annotations
@@ -20,91 +20,93 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-Again = Callable[[], object]
+Call = Callable[[], object]
 
 
 class _Own(threading.local):
     """What each thread knows for itself."""
 
-    tape: Tape | None = None  # the one that records
+    recording: RecordedCalls | None = None  # the one that is being made
 
 
 _own = _Own()
 
 
-class Tape(TorchDispatchMode):
-    """What this thread computes inside it is recorded."""
+class RecordedCalls(TorchDispatchMode):
+    """Records what this thread computes inside its block, and replays it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps: list[Again] = []
-        self._held: list[Any] = []  # every tensor that was made: compiled code knows only addresses
+        self._calls: list[Call] = []
+        self._held: list[Any] = []  # every result: compiled code knows only addresses
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # torch's compiler, which nothing here uses, takes seconds to be imported
 
-    def __enter__(self) -> Tape:
+    def __enter__(self) -> RecordedCalls:
         super().__enter__()
-        _own.tape = self
+        _own.recording = self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _own.tape = None
+        _own.recording = None
         super().__exit__(*error)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = operation(*args, **(kwargs or {}))
-        made = _apart(found)
-        self._held.append(made)
-        if again := _again(operation, _apart(args), {k: _apart(v) for k, v in (kwargs or {}).items()}, made):
-            self._steps.append(again)
-        return found
+        result = operation(*args, **(kwargs or {}))
+        out = _detached(result)
+        self._held.append(out)
+        if call := _repeated(operation, _detached(args), {k: _detached(v) for k, v in (kwargs or {}).items()}, out):
+            self._calls.append(call)
+        return result
 
-    def add(self, again: Again) -> None:
-        """Something was done that torch does not know of; this does it again."""
-        self._steps.append(again)
+    def add(self, call: Call) -> None:
+        """Record a call that torch does not know of."""
+        self._calls.append(call)
 
     def replay(self) -> None:
-        """Do all of it again."""
+        """Make all recorded calls again."""
         with torch.no_grad():
-            for again in self._steps:
-                again()
+            for call in self._calls:
+                call()
 
 
-def done(again: Again) -> None:
-    """Something was done that torch does not know of: a tape that records here will do it again."""
-    if _own.tape:
-        _own.tape.add(again)
+def done(call: Call) -> None:
+    """Note a call that torch does not know of: if this thread is recording, the call will be replayed."""
+    if _own.recording:
+        _own.recording.add(call)
 
 
-def _apart(x: Any) -> Any:
-    """The same tensors, of which autograd knows nothing."""
+def _detached(x: Any) -> Any:
+    """The same tensors without autograd's record of them."""
     if isinstance(x, Tensor):
         return x.detach()
-    return type(x)(map(_apart, x)) if isinstance(x, list | tuple) else x
+    return type(x)(map(_detached, x)) if isinstance(x, list | tuple) else x
 
 
-def _again(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any) -> Again | None:
-    """What does an operation again, into what it made; None where that is still there."""
+def _repeated(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Call | None:
+    """A call that repeats an operation and writes its result to `out`; None if the result never changes."""
     if operation.is_view or "empty" in operation._schema.name:
         return None
     if operation._schema.is_mutable:
         return partial(operation, *args, **kwargs)
-    into, known = _into(operation)
-    return partial(into, *args, **{name: value for name, value in kwargs.items() if name in known}, out=made)
+    writing, names = _writing(operation)
+    return partial(writing, *args, **{name: value for name, value in kwargs.items() if name in names}, out=out)
 
 
 @cache
-def _into(operation: Any) -> tuple[Any, frozenset[str]]:
-    """The operation that does the same into a tensor that is there, and the names of what else it is told."""
-    given = [(x.name, str(x.type)) for x in operation._schema.arguments if not x.kwarg_only]
+def _writing(operation: Any) -> tuple[Any, frozenset[str]]:
+    """The variant of an operation that writes to an existing tensor, and the names of that variant's arguments."""
+    positional = [(x.name, str(x.type)) for x in operation._schema.arguments if not x.kwarg_only]
     packet = operation.overloadpacket
-    for other in (getattr(packet, name) for name in packet.overloads()):
-        *arguments, last = other._schema.arguments
-        more = [x for x in arguments[len(given) :] if not x.has_default_value()]
-        if [(x.name, str(x.type)) for x in arguments[: len(given)]] == given and last.name == "out" and not more:
-            return other, frozenset(x.name for x in arguments)
-    raise NotImplementedError(
-        f"{operation} cannot be recorded: what it gives is no tensor that could be written again."
-    )
+    for variant in (getattr(packet, name) for name in packet.overloads()):
+        *arguments, last = variant._schema.arguments
+        required = [x for x in arguments[len(positional) :] if not x.has_default_value()]
+        if (
+            [(x.name, str(x.type)) for x in arguments[: len(positional)]] == positional
+            and last.name == "out"
+            and not required
+        ):
+            return variant, frozenset(x.name for x in arguments)
+    raise NotImplementedError(f"{operation} cannot be recorded: its result is no tensor that could be written again.")

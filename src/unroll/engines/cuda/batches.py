@@ -1,4 +1,4 @@
-"""Finding a batch on an NVIDIA GPU: the text stays there, and one launch gathers the tokens of all runs.
+"""Gathers batches on an NVIDIA GPU: the text stays there, and one launch gathers the tokens of all runs.
 
 Shapes: n batches of a stretch, M runs, T = k2 time steps, B rows, K scored positions.
 """
@@ -15,11 +15,11 @@ from unroll.engines.cuda import compiler
 
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 256
-TOKENS = {1: "unsigned char", 2: "unsigned short", 4: "int", 8: "long long"}  # by the bytes of one; none is below 0
+TOKENS = {1: "unsigned char", 2: "unsigned short", 4: "int", 8: "long long"}  # by its bytes; none is below 0
 
 
 def sent(batches: Batches, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Where the windows of the next batches start, and which rows are reset; the GPU goes on with earlier work."""
+    """Send the window starts and resets of the next batches; the GPU goes on with earlier work."""
     starts_nMB, resets_nMB = batches.stretch(first, count)
     device = batches.text.device
     return (
@@ -29,7 +29,7 @@ def sent(batches: Batches, first: int, count: int) -> tuple[Tensor, Tensor]:
 
 
 def gather_at(batches: Batches, number: Tensor, starts_nMB: Tensor, resets_nMB: Tensor, at: Tensor) -> Batch:
-    """The tokens of batch `at` of a stretch."""
+    """Gather the tokens of batch `at` of a stretch."""
     (_, M, B), T, K, device = starts_nMB.shape, batches.k2, batches.K, batches.text.device
     inputs, targets = (torch.empty(M, n, B, dtype=torch.int32, device=device) for n in (T, K))
     reset = torch.empty(M, B, dtype=torch.bool, device=device)

@@ -1,4 +1,4 @@
-"""What the CUDA kernels share: the cells they know, their compiled code, and the products around a time loop."""
+"""Shared by the CUDA kernels: the cells they know, their compiled code, and the products around a time loop."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru
 
 
 def number(cell: RecurrentCell) -> int | None:
-    """How pointwise.cu calls a cell; None for one that it does not know."""
+    """The number of a cell in pointwise.cu; None for a cell that it does not know."""
     kind = type(cell).__module__.rpartition(".")[2]
     return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
 
 
 def module(name: str, defines: Mapping[str, int | str | None], *between: Path) -> compiler.Module:
-    """A kernel's machine code, behind the cells' pointwise parts and what else it needs, for the current device."""
+    """A kernel's machine code for the current device; the cells' pointwise parts and the files `between` precede it."""
     folder = Path(__file__).parent
     return compiler.Module.load((folder / "pointwise.cu", *between, folder / "kernels" / f"{name}.cu"), defines)
 
 
 def _one_hot(ids_MTB: Tensor, symbols: int, dtype: torch.dtype) -> Tensor:
-    """A row for each token, all steps and rows one after the other: [M, N, I]."""
+    """A one-hot row for each token, over all steps and rows: [M, N, I]."""
     ids_MN1 = ids_MTB.flatten(1).unsqueeze(-1).long()
     ones = torch.zeros(*ids_MN1.shape[:2], symbols, dtype=dtype, device=ids_MTB.device)
     return ones.scatter_(2, ids_MN1, 1.0)
@@ -37,7 +37,7 @@ def _one_hot(ids_MTB: Tensor, symbols: int, dtype: torch.dtype) -> Tensor:
 def input_gradients(
     below: Tensor, d_sums_MNG: Tensor, W_x: Tensor | None, inputs: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of W_x, of b, and of what is below a layer, from the gradients of its gates' sums over all N steps and rows."""
+    """The gradients of W_x, b and a layer's input, from those of its gates' sums over all N steps and rows."""
     M, N, _ = d_sums_MNG.shape
     if below.dtype == torch.int32:
         # Each row of a one-hot matrix has a single 1: the product adds up the gradients of each symbol's rows, and

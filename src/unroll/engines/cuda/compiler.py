@@ -1,4 +1,4 @@
-"""CUDA C++ compiled on the user's own machine, by NVRTC, which arrives with torch: no toolkit, no C compiler.
+"""Compiles CUDA C++ on the user's machine by NVRTC, which comes with torch: no toolkit and no C compiler is needed.
 
     module = Module.load(sources, {"HIDDEN": 512})        compiled once a machine, kept in the cache folder
     module["forward"].launch((16, 7), 256, tensors, …)    on torch's current stream, so CUDA graphs capture it
@@ -24,8 +24,8 @@ from unroll.base import cached_files
 from unroll.base.cache import cache_folder
 from unroll.base.errors import SaveError
 
-LARGEST = 1 << 28  # bytes of a module
-# Names of the files in which modules are kept, each behind its digest; those of older versions had none.
+LARGEST = 1 << 28  # the most bytes of a module
+# Names of the cached modules' files, each of which begins with a digest; older versions' files had none.
 OURS = r".+-[0-9a-f]{32}\.(code|cubin)"
 _REGISTERS = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -43,7 +43,7 @@ class Function:
         self.shared = 0
 
     def allow(self, shared: int, cluster: int = 1) -> Function:
-        """Let a block have this many bytes of dynamic shared memory, and a cluster this many blocks."""
+        """Allow a block this many bytes of dynamic shared memory, and a cluster this many blocks."""
         if shared > self.shared:
             _driver("cuFuncSetAttribute", self.handle, ctypes.c_int(_SHARED_BYTES), ctypes.c_int(shared))
         if cluster > 8:
@@ -53,18 +53,19 @@ class Function:
 
     @cached_property
     def registers(self) -> int:
-        """Of a thread at its launch."""
-        found = ctypes.c_int()
-        _driver("cuFuncGetAttribute", ctypes.byref(found), ctypes.c_int(_REGISTERS), self.handle)
-        return found.value
+        """The registers of a thread at its launch."""
+        registers = ctypes.c_int()
+        _driver("cuFuncGetAttribute", ctypes.byref(registers), ctypes.c_int(_REGISTERS), self.handle)
+        return registers.value
 
     def launch(self, grid: Sequence[int], block: int, *arguments: Argument, together: bool = False) -> None:
-        """Tensors go as pointers, None as a null pointer, integers as int, numbers as float, structures by value.
+        """Launch the function. Tensors go as pointers, None as a null pointer, integers as int, other numbers as float,
+        structures by value.
 
-        Blocks that wait for each other must run `together`: it is an error where they cannot.
+        Blocks that wait for each other must run `together`; it is an error if they cannot.
         """
-        held = [_argument(a) for a in arguments]
-        pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(a) for a in held))
+        values = [_argument(a) for a in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(a) for a in values))
         x, y, z = (*grid, 1, 1)[:3]
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         if together:
@@ -91,12 +92,12 @@ class Module:
 
     @staticmethod
     def load(sources: Sequence[Path], defines: Mapping[str, int | str | None]) -> Module:
-        """The module made of these texts, one behind the other, for the current device."""
+        """The module of these files, joined in order, for the current device."""
         return _load(tuple(sources), tuple(defines.items()), torch.cuda.current_device())
 
 
 def why_not() -> str | None:
-    """Why nothing can be compiled here, in words; None where it can."""
+    """The reason why nothing can be compiled here; None if it can."""
     if not torch.cuda.is_available():
         return "it needs an NVIDIA GPU, and none is here"
     try:
@@ -112,12 +113,13 @@ def _load(sources: tuple[Path, ...], defines: tuple[tuple[str, Any], ...], devic
     # The suffix a unlocks the matrix instructions that Hopper alone has.
     architecture = f"sm_{capability[0]}{capability[1]}{'a' if capability[0] >= 9 else ''}"
     options = [f"-arch={architecture}", "-std=c++17", *(f"-D{k}={v}" for k, v in defines)]
-    text, name = "\n".join(source.read_text("utf-8") for source in sources), sources[-1].name
-    known = hashlib.sha256("\0".join([text, *options, str(torch.version.cuda)]).encode()).hexdigest()
-    path = cache_folder() / "cuda" / f"{sources[-1].stem}-{known[:32]}.code"
-    kept = cached_files.content(path, LARGEST)
-    if kept is not None:
-        return Module(kept)
+    text = "\n".join(source.read_text("utf-8") for source in sources)
+    name = sources[-1].name
+    digest = hashlib.sha256("\0".join([text, *options, str(torch.version.cuda)]).encode()).hexdigest()
+    path = cache_folder() / "cuda" / f"{sources[-1].stem}-{digest[:32]}.code"
+    cached = cached_files.content(path, LARGEST)
+    if cached is not None:
+        return Module(cached)
     binary, _ = compiled(text, name, options)
     with suppress(SaveError):  # a cache that cannot be written costs a compilation next time, nothing else
         cached_files.keep(path, (hashlib.sha256(binary).digest(), binary), OURS)
@@ -125,7 +127,7 @@ def _load(sources: tuple[Path, ...], defines: tuple[tuple[str, Any], ...], devic
 
 
 def compiled(text: str, name: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """Machine code, and what the compiler said."""
+    """The machine code of a text, and the compiler's log."""
     program = ctypes.c_void_p()
     _nvrtc("nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
     arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
@@ -177,11 +179,11 @@ def _driver_library() -> ctypes.CDLL:
 
 @cache
 def _nvrtc_library() -> ctypes.CDLL:
-    """torch has its folders on the loader's path once it is imported; wheels of NVIDIA's keep theirs beside it."""
+    """NVRTC, from the loader's path, which has torch's folders, or from the folders of NVIDIA's wheels."""
     major = (torch.version.cuda or "13").split(".")[0]
     name = f"nvrtc64_{major}0_0.dll" if sys.platform == "win32" else f"libnvrtc.so.{major}"
-    beside = [p for folder in sys.path for p in Path(folder or ".").glob(f"nvidia/*/lib/{name}")]
-    for candidate in (name, *map(str, beside)):
+    in_wheels = [p for folder in sys.path for p in Path(folder or ".").glob(f"nvidia/*/lib/{name}")]
+    for candidate in (name, *map(str, in_wheels)):
         try:
             return ctypes.CDLL(candidate)
         except OSError:

@@ -1,4 +1,4 @@
-"""Dropout on an NVIDIA GPU: what every launch of the head needs for its masks, and the launch that only drops."""
+"""Dropout on an NVIDIA GPU: the arguments of masks for every launch of the head, and a launch that only drops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Dropout(NamedTuple):
     any: bool
 
     def dropped(self, x: Tensor) -> Tensor:
-        """What is left of one of the head's inputs [M, …], or of its gradient."""
+        """Drop elements of one of the head's inputs [M, …], or of its gradient, and scale the others."""
         if not self.any:
             return x
         x = x.contiguous()
@@ -37,5 +37,5 @@ class Dropout(NamedTuple):
 
 
 def real(dtype: torch.dtype) -> str:
-    """How the CUDA text calls a kind of number."""
+    """The name of a number type in the CUDA files."""
     return "bf16" if dtype == torch.bfloat16 else "float"

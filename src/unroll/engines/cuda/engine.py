@@ -1,4 +1,4 @@
-"""An NVIDIA GPU: CUDA C++ for layers, head, update and batches, and steps recorded as graphs."""
+"""The engine of an NVIDIA GPU: CUDA C++ for layers, head, update and batches, and steps recorded as graphs."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from unroll.model.model import Model
 from unroll.model.network import Network, States
 from unroll.model.steppers import Drawer, Stepper
 
-SHARE = 128  # parts of a GPU's memory, of which one tensor may take one where a text is read in chunks
+CHUNKS = 128  # one tensor may take the memory's 128th part while a text is read in chunks
 
 
 class CudaEngine(Engine):
-    """One kernel for the recurrent layers; `plain` does what nothing here is faster at."""
+    """Computes with one kernel for the recurrent layers; `plain` does what nothing here does faster."""
 
     def __init__(self, device: torch.device, kernel: str, plain: Engine) -> None:
         self.device, self.kernel, self._plain = device, kernel, plain
         self._kernel = kernels.load(kernel)
 
     def refusal(self, network: Network) -> str | None:
-        """Why the kernel cannot compute these layers, in its own words; None where it can."""
+        """The kernel's reason why it cannot compute these layers; None if it can."""
         return self._kernel.supports(network, self.device)
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-        """All layers over all time steps, by the kernel."""
+        """Run the kernel over all layers and all time steps."""
         return self._kernel.run(network, ids_MTB, first, at_M)
 
     def last_steps(
         self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
     ) -> tuple[Tensor, States]:
-        """The same, but h of the last K steps alone."""
+        """Do the same, but return h of the last K steps alone."""
         return kernels.run_last(self._kernel, network, ids_MTB, first, at_M, K)
 
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
-        """The negative log-likelihood of each target; in float64 the plain head computes it."""
+        """The negative log-likelihood of each target; the plain head computes it in float64."""
         if head.dense_W.dtype != torch.float32:
             return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
         masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.any)
@@ -57,43 +57,43 @@ class CudaEngine(Engine):
         return products.product(a, b)
 
     def update(self, fleet: FleetTensors) -> Update:
-        """One pass over memory, where the optimiser has its CUDA text; in float64 and without it, the plain update."""
+        """The fused update, if the optimiser has a CUDA file; without one, and in float64, the plain update."""
         if fleet.learning_rate_M.dtype == torch.float32 and FusedUpdate.knows(fleet.optimiser):
             return FusedUpdate(fleet)
         return UnfusedUpdate(self._plain.update(fleet), fleet.precision)
 
     def replay(self) -> Replay:
-        """Steps are recorded as graphs."""
+        """Record steps as graphs and replay them."""
         return GraphReplay()
 
     def rows(self, model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
-        """Rows that read many tokens a launch, where the model's cell is known; else plain ones."""
+        """Rows that read many tokens a launch, if the model's cell is known; else plain rows."""
         if device_steps.supports(model, procedure):
             return device_steps.prepare(model, k2, procedure)
         return self._plain.rows(model, k2, procedure, capacity)
 
     def draws(self, model: Model, k2: int, procedure: str) -> Drawer | None:
-        """Rows that draw by themselves, where the model's cell is known."""
+        """Rows that draw tokens on the device, if the model's cell is known; else None."""
         return device_steps.drawer(model, k2, procedure) if device_steps.supports(model, procedure) else None
 
     def reading(self, precision: str) -> AbstractContextManager[None]:
-        """Products as the precision wants them."""
+        """Multiply in the precision's numbers within this block."""
         return products.multiplying(precision)
 
     @property
     def chunk_bytes(self) -> int:
-        """How much one tensor may take where a text is read in chunks: a GPU needs many rows to be busy."""
-        return int(torch.cuda.get_device_properties(self.device).total_memory) // SHARE
+        """The most bytes of one tensor while a text is read in chunks; a GPU needs many rows to be busy."""
+        return int(torch.cuda.get_device_properties(self.device).total_memory) // CHUNKS
 
     def steps_at_once(self, k2: int) -> int:
-        """How many steps of its windows an evaluation reads in one call: a whole window."""
+        """The number of window steps that an evaluation reads in one call: a whole window."""
         return k2
 
     @property
     def looks_cost_nothing(self) -> bool:
-        """The host waits for what it looks at."""
+        """False: the host waits for every number that it looks at."""
         return False
 
     def wait(self) -> None:
-        """Let the device finish."""
+        """Wait until the device has finished."""
         torch.cuda.synchronize(self.device)

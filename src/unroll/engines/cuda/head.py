@@ -1,6 +1,6 @@
 """The model's head on an NVIDIA GPU: dense → leaky ReLU → dense → softmax → negative log-likelihood, and back.
 
-Products are batched over runs; everything between two of them is one launch (`head.cu`).
+Products are batched over runs; everything between two products is one launch (`head.cu`).
 
 Shapes: M runs, N scored rows (positions × rows of a batch), H hidden, D dense, V vocabulary.
 """
@@ -58,8 +58,11 @@ class _Head(torch.autograd.Function):
         real = PRECISIONS[precision].products
         (M, N, _), D, V = h.shape, dense_W.shape[2], out_W.shape[2]
         code = _code(real, leak, D)
-        h, dense_W, out_W = h.to(real), dense_W.to(real), out_W.to(real)
-        targets, out_b = targets.to(torch.int32).contiguous(), out_b.contiguous()
+        h = h.to(real)
+        dense_W = dense_W.to(real)
+        out_W = out_W.to(real)
+        targets = targets.to(torch.int32).contiguous()
+        out_b = out_b.contiguous()
         h = dropout.dropped(h)
         x = torch.bmm(h, dense_W)
         code["activate"].launch(_blocks(x, 8), THREADS, x, dense_b.contiguous(), *dropout[:3], OUT, N * D, D)
@@ -69,8 +72,8 @@ class _Head(torch.autograd.Function):
         code["likelihood"].launch(rows, THREADS, logits, out_b, targets, likelihood, sums, N, V)
         ctx.save_for_backward(h, dense_W, out_W, out_b, targets, x, logits, sums)
         ctx.code, ctx.dropout, ctx.rows = code, dropout, rows
-        found: Tensor = likelihood
-        return found
+        nll_MN: Tensor = likelihood
+        return nll_MN
 
     @staticmethod
     @once_differentiable
@@ -97,5 +100,5 @@ def _code(real: torch.dtype, leak: float, D: int) -> compiler.Module:
 
 
 def _blocks(x: Tensor, each: int) -> tuple[int, int]:
-    """Blocks of threads that take so many elements each."""
+    """The grid of blocks whose threads take `each` elements."""
     return -(-x[0].numel() // (each * THREADS)), len(x)

@@ -1,9 +1,9 @@
 """The model's head in bfloat16 on a Hopper GPU: one launch each way, and a product for each weight's gradient.
 
-`hopper_head.cu` says how. Everything that does not fit it goes the way of `head.py`; `why_not` says what fits.
+See `hopper_head.cu`. `why_not` says what fits this head; `head.py` computes everything else.
 
-Shapes: M runs, N scored rows (positions × rows of a batch), H hidden, D dense, V vocabulary; S = V made a multiple of
-32, with weights of 0 and gradients of 0 for the symbols that are not there.
+Shapes: M runs, N scored rows (positions × rows of a batch), H hidden, D dense, V vocabulary; S = V padded to a multiple
+of 32, with weights of 0 and gradients of 0 for the padding.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SOURCES = (
     *(Path(__file__).with_name(f"hopper_{name}.cu") for name in ("gates", "products", "head")),
 )
 GROUP = 32  # columns that are renumbered together
-ROWS = 64  # of a warpgroup
-MOST_UNITS, MOST_SYMBOLS = 512, 128  # whose sums and factors a thread's registers hold
-MOST_SHARED = 227 * 1024  # bytes that a block may have
-# Of 255 registers a thread has with two warpgroups a block, and 168 with three, as many may hold factors and sums.
+ROWS = 64  # rows of a warpgroup
+MOST_UNITS, MOST_SYMBOLS = 512, 128  # the most whose sums and factors fit into a thread's registers
+MOST_SHARED = 227 * 1024  # the most bytes of a block's shared memory
+# A thread has 255 registers with two warpgroups a block, and 168 with three; this many may hold factors and sums.
 HELD, HELD_BY_THREE = 208, 136
 
 
 class _Way(NamedTuple):
-    """What one direction is compiled for."""
+    """The settings that one direction is compiled for."""
 
     back: int
     hidden: int
@@ -61,7 +61,7 @@ class _Way(NamedTuple):
         return code[name].allow(shared)
 
     def arranged(self, dense_W: Tensor, dense_b: Tensor, out_W: Tensor) -> Tensor:
-        """The weights in the order in which they travel through a block."""
+        """Arrange the weights in the order in which they travel through a block."""
         (M, _, D), V = dense_W.shape, out_W.shape[2]
         chunks = D // self.chunk
         arranged = torch.empty(M * chunks * self.weights, dtype=torch.uint8, device=dense_W.device)
@@ -70,16 +70,17 @@ class _Way(NamedTuple):
         return arranged
 
     def launch(self, M: int, N: int, D: int, *arguments: compiler.Argument) -> None:
-        name, shared = "head_backward" if self.back else "head_forward", self.shared(D)
+        name = "head_backward" if self.back else "head_forward"
+        shared = self.shared(D)
         self.function(name, shared).launch((self.blocks(N), M), 128 * self.groups, *arguments)
 
     def blocks(self, N: int) -> int:
-        """Of each run."""
+        """The number of blocks for each run."""
         return -(-N // (ROWS * self.groups))
 
 
 def _way(back: bool, M: int, N: int, H: int, D: int, V: int, drops: bool, leak: float) -> _Way:
-    """How a direction divides its work."""
+    """Choose how one direction divides its work."""
     S = -(-V // GROUP) * GROUP
     inner, outer = (S, H) if back else (H, S)
 
@@ -90,7 +91,7 @@ def _way(back: bool, M: int, N: int, H: int, D: int, V: int, drops: bool, leak: 
         outer = 0  # d_h is then a product of its own
     chunk = 64 if held(64) <= HELD else 32
     groups = 3 if held(chunk) <= HELD_BY_THREE else 2
-    # Where all the rows of all runs are too few for every multiprocessor to have one group, groups do not share.
+    # If all rows of all runs are too few to give every multiprocessor a group, each block has one group.
     tiles = M * -(-N // ROWS)
     if tiles <= torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count:
         groups = 1
@@ -99,7 +100,7 @@ def _way(back: bool, M: int, N: int, H: int, D: int, V: int, drops: bool, leak: 
 
 
 def why_not(h_MNH: Tensor, dense_W: Tensor, out_W: Tensor, precision: str) -> str | None:
-    """Why this head cannot be computed so, in words; None where it can."""
+    """The reason why this head cannot be computed here; None if it can."""
     (M, N, H), D, V = h_MNH.shape, dense_W.shape[2], out_W.shape[2]
     if precision != "bfloat16":
         return f"it computes in bfloat16, and the precision is {precision}"
@@ -128,8 +129,8 @@ def nll(
 ) -> Tensor:
     """The negative log-likelihood of every target: [M, N]."""
     trains = torch.is_grad_enabled()
-    found: Tensor = _Head.apply(h_MNH, dense_W, dense_b, out_W, out_b, targets_MN, dropout, leak, trains)
-    return found
+    nll_MN: Tensor = _Head.apply(h_MNH, dense_W, dense_b, out_W, out_b, targets_MN, dropout, leak, trains)
+    return nll_MN
 
 
 class _Head(torch.autograd.Function):
@@ -146,12 +147,17 @@ class _Head(torch.autograd.Function):
         leak: float,
         trains: bool,
     ) -> Tensor:
-        (M, N, H), D, V, device = h.shape, dense_W.shape[2], out_W.shape[2], h.device
+        M, N, H = h.shape
+        D = dense_W.shape[2]
+        V = out_W.shape[2]
+        device = h.device
         way = _way(False, M, N, H, D, V, dropout.any, leak)
         h = dropout.dropped(h.to(torch.bfloat16))
         if h.stride(2) != 1 or h.stride(1) % 8 or h.stride(0) % 8 or h.data_ptr() % 16:
             h = h.clone(memory_format=torch.contiguous_format)  # rows are read 16 bytes at a time
-        dense_W, dense_b, out_W = dense_W.contiguous(), dense_b.contiguous(), out_W.contiguous()
+        dense_W = dense_W.contiguous()
+        dense_b = dense_b.contiguous()
+        out_W = out_W.contiguous()
         likelihood = torch.empty(M, N, device=device)
         x = wrong = positive = kept = None
         if trains:
@@ -159,12 +165,13 @@ class _Head(torch.autograd.Function):
             # Softmax − one-hot: how wrong every symbol's probability is.
             wrong = torch.empty(M, N, way.symbols, dtype=torch.bfloat16, device=device)
             bits = torch.empty(1 + dropout.any, M, -(-N // ROWS) * ROWS, D // 8, dtype=torch.uint8, device=device)
-            positive, kept = bits[0], bits[1] if dropout.any else None
+            positive = bits[0]
+            kept = bits[1] if dropout.any else None
         weights = (dense_W, dense_b, out_W)
         arranged = side_stream.done(lambda: way.arranged(*weights))
         if trains:
             back = _way(True, M, N, H, D, V, dropout.any, leak)
-            # For the way back, and for the one large product there that the launch has no registers for.
+            # For the backward pass, and for its one large product for which the launch has no registers.
             ctx.arranged = side_stream.done(lambda: back.arranged(*weights))
             ctx.dense_W = None if back.outer else side_stream.done(lambda: dense_W.to(h.dtype).transpose(1, 2))
         side_stream.wait()
@@ -182,7 +189,8 @@ class _Head(torch.autograd.Function):
         h, x, wrong, positive, kept = ctx.saved_tensors
         (M, N, H), (D, V), device = h.shape, ctx.sizes, h.device
         way = _way(True, M, N, H, D, V, ctx.dropout.any, ctx.leak)
-        d_x, d_logits = torch.empty_like(x), torch.empty_like(wrong)
+        d_x = torch.empty_like(x)
+        d_logits = torch.empty_like(wrong)
         d_h = torch.empty(M, N, H, dtype=h.dtype, device=device) if way.outer else None
         d_b = torch.empty(M, way.blocks(N), D + way.symbols, device=device)
         way.launch(
@@ -191,14 +199,16 @@ class _Head(torch.autograd.Function):
         )  # fmt: skip
         if d_h is None:
             d_h = torch.bmm(d_x, ctx.dense_W)
-        d_dense_W, d_out_W = torch.empty(M, H, D, device=device), torch.empty(M, D, way.symbols, device=device)
-        d_dense_b, d_out_b = torch.empty(M, D, device=device), torch.empty(M, V, device=device)
+        d_dense_W = torch.empty(M, H, D, device=device)
+        d_out_W = torch.empty(M, D, way.symbols, device=device)
+        d_dense_b = torch.empty(M, D, device=device)
+        d_out_b = torch.empty(M, V, device=device)
 
-        def of_weights() -> None:
+        def weight_gradients() -> None:
             multiply_into(d_out_W, x.transpose(1, 2), d_logits)
             multiply_into(d_dense_W, h.transpose(1, 2), d_x)
             grid = -(-(D + V) // 256), M
             way.function("add_up").launch(grid, 256, d_b, d_dense_b, d_out_b, way.blocks(N), D, V)
 
-        side_stream.later(of_weights)  # nothing on the way back needs them
+        side_stream.later(weight_gradients)  # nothing else in the backward pass needs them
         return ctx.dropout.dropped(d_h), d_dense_W, d_dense_b, d_out_W[..., :V], d_out_b, None, None, None, None

@@ -1,4 +1,4 @@
-"""Products of torch on an NVIDIA GPU whose factors have fewer bits than their sums."""
+"""Torch's products on an NVIDIA GPU, with factors of fewer bits than their sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unroll.model.precisions import PRECISIONS
 
 @contextmanager
 def multiplying(precision: str) -> Iterator[None]:
-    """Let float32 products be TF32 within this block, or not; torch keeps that as one switch for all."""
+    """Let float32 products be TF32 within this block, or not; torch has one switch for the whole process."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32" if PRECISIONS[precision].tf32 else "ieee"
     try:
@@ -23,12 +23,12 @@ def multiplying(precision: str) -> Iterator[None]:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """A batched product whose sums are not rounded: float32 out of bfloat16, and everything else as it is."""
+    """A batched product whose sums are not rounded: bfloat16 gives float32, other types give themselves."""
     if a.dtype == torch.bfloat16:
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a, b)
 
 
 def multiply_into(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """The same of bfloat16, into a tensor that is there."""
+    """Write the product of bfloat16 factors to an existing tensor."""
     torch.ops.aten.bmm.dtype_out(a, b, torch.float32, out=out)

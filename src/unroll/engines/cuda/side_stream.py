@@ -1,16 +1,16 @@
-"""Work beside something long that leaves a part of an NVIDIA GPU idle: a second stream, onto which a step may branch.
+"""A second stream of an NVIDIA GPU for side work, during a long launch that leaves a part of the GPU idle.
 
-    with beside.allowed():                  who computes a whole step says that it may branch, and waits for all of it
-        beside.begins()                     right before the long launch: what is asked for from now on may start here
-        …                                   the launch
-        packed = beside.done(pack)          not needed by the launch: goes on beside it
-        beside.wait()                       before the first use of any such thing
-        beside.later(multiply)              needs what comes before the next long launch, and goes on beside that one:
-        beside.catch_up()                   now, since that one is launched
-        beside.finish()                     before the first use of what was to be done later
+    with side_stream.allowed():             within this block a step may use the side stream; its end waits for all work
+        side_stream.begins()                right before the long launch: side work may start from this point on
+        …                                   the long launch
+        packed = side_stream.done(pack)     side work that the launch does not need, done at the same time
+        side_stream.wait()                  before the first use of any side work
+        side_stream.later(multiply)         side work that has to wait for the next long launch
+        side_stream.catch_up()              right after that launch: do the side work that waits
+        side_stream.finish()                before the first use of side work that was put off
 
-Outside of `allowed` everything is done at once, on the current stream. All that side work reads or makes is held to the
-end of the step: memory that one stream gives back and the other takes again would be overwritten too early.
+Outside of `allowed` all work is done at once, on the current stream. Everything that side work reads or makes is held
+until the end of the step: memory that one stream frees and the other takes again would be overwritten too early.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class _Branch:
             return work()
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(self.begun)
-            found = work()
-        self.held.append((work, found))
-        return found
+            result = work()
+        self.held.append((work, result))
+        return result
 
 
-_now: _Branch | None = None  # for all threads: gradients are computed in one of torch's own
+_now: _Branch | None = None  # for all threads: torch computes gradients in a thread of its own
 
 
 @cache
@@ -54,7 +54,7 @@ def _stream(device: int) -> torch.cuda.Stream:
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """What is done inside may branch; at the end it is one again."""
+    """Let work inside this block use the side stream; the end waits for it."""
     global _now
     _now = _Branch()
     try:
@@ -65,18 +65,18 @@ def allowed() -> Iterator[None]:
 
 
 def begins() -> None:
-    """Something long is launched next."""
+    """Mark the point right before a long launch."""
     if _now is not None:
         _now.begun = torch.cuda.current_stream().record_event()
 
 
 def done(work: Callable[[], T]) -> T:
-    """What `work` makes of things that were there when the last long launch began."""
+    """Do work on the side stream; it may use only what was ready when the last long launch began."""
     return work() if _now is None else _now.do(work)
 
 
 def later(work: Callable[[], Any]) -> None:
-    """Do it beside the next long launch, or in the end."""
+    """Do work on the side stream during the next long launch, or at the end."""
     if _now is None:
         work()
     else:
@@ -84,7 +84,7 @@ def later(work: Callable[[], Any]) -> None:
 
 
 def catch_up() -> None:
-    """Do what was to be done later: the long launch is on its way."""
+    """Do the work that was put off, since the long launch is on its way."""
     if _now is not None:
         waiting, _now.waiting = _now.waiting, []
         for work in waiting:
@@ -92,13 +92,13 @@ def catch_up() -> None:
 
 
 def wait() -> None:
-    """The current stream goes on when all side work so far is done."""
+    """Let the current stream wait for all side work so far."""
     if _now is not None and _now.held:
         torch.cuda.current_stream().wait_stream(_now.stream)
 
 
 def finish() -> None:
-    """Nothing long comes any more: what still waits is done here, and all the rest is waited for."""
+    """Do the work that still waits, and wait for all side work: no long launch comes any more."""
     if _now is not None:
         _now.begun = None
         catch_up()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unroll.engines.cuda import compiler, optimisers, side_stream
 from unroll.engines.cuda.products import multiplying
-from unroll.engines.judging import gradients_of, loss_gradient
+from unroll.engines.judged_update import gradients_of, loss_gradient
 from unroll.model.engine import FleetTensors, Update
 from unroll.model.optimisers import Optimiser
 
@@ -31,10 +31,11 @@ class _Tensors(ctypes.Structure):
 
 
 class FusedUpdate(Update):
-    """One optimiser, for all parameters of a fleet."""
+    """Applies one optimiser to all parameters of a fleet."""
 
     def __init__(self, fleet: FleetTensors) -> None:
-        device, optimiser = fleet.learning_rate_M.device, optimisers.of(fleet.optimiser)
+        device = fleet.learning_rate_M.device
+        optimiser = optimisers.of(fleet.optimiser)
         assert optimiser is not None
         texts = {"UPDATE": optimiser.UPDATE, "BEFORE": optimiser.BEFORE}
         defines = {name: " ".join(text.split()) for name, text in texts.items()}
@@ -42,34 +43,35 @@ class FusedUpdate(Update):
         runs = len(fleet.learning_rate_M)
         self._losses_M2 = torch.zeros(runs, 2, dtype=torch.float64, device=device)
         self._seen_M = torch.zeros(runs, dtype=torch.long, device=device)
-        self._fleet, self._d_nll_MKB = fleet, loss_gradient(fleet)
+        self._fleet = fleet
+        self._d_nll_MKB = loss_gradient(fleet)
 
     @staticmethod
     def knows(optimiser: Optimiser) -> bool:
-        """Whether an optimiser's file has its CUDA text; a launch has room for two moments."""
+        """Whether an optimiser has a CUDA file, and one or two moments, for which a launch has room."""
         return optimisers.of(optimiser) is not None and len(optimiser.MOMENTS) in (1, 2)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Products as the precision wants them; a step may branch."""
+        """Multiply in the precision's numbers; let the step use the side stream."""
         with multiplying(self._fleet.precision), side_stream.allowed():
             yield
 
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Which runs take this update, and the gradients: one launch looks at them and judges, one weighs losses."""
+        """Return which runs take this update, and the gradients. One launch weighs the losses, one judges."""
         fleet = self._fleet
         side_stream.later(lambda: self._weigh(nll_MKB))
         gradients = gradients_of(fleet.parameters, nll_MKB, self._d_nll_MKB, side_stream.finish)
         return self._judge(list(gradients.values())), gradients
 
     def _weigh(self, nll_MKB: Tensor) -> None:
-        """Every run's loss, which is judged next."""
+        """Compute every run's loss, which is judged next."""
         M, K, B = nll_MKB.shape
         nll_MKB = nll_MKB.detach().contiguous()
         self._code["weigh"].launch((M,), THREADS, nll_MKB, self._fleet.weights_MK, self._losses_M2, K, B)
 
     def _judge(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Which runs take this update: [M]."""
+        """Judge which runs take this update: [M]."""
         fleet = self._fleet
         alive_M = torch.empty(len(fleet.last_M), dtype=torch.bool, device=fleet.last_M.device)
         tables = [_table([(g, g, (g,)) for g in group]) for group in _groups(gradients)]
@@ -82,7 +84,7 @@ class FusedUpdate(Update):
         return alive_M
 
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
-        """Change weights and moments in place where a run is alive."""
+        """Change weights and moments of the runs that are alive, in place."""
         fleet = self._fleet
         tensors = [
             (fleet.parameters[name].detach(), gradient, fleet.moments[name]) for name, gradient in gradients.items()
@@ -95,25 +97,25 @@ class FusedUpdate(Update):
 
 
 class UnfusedUpdate(Update):
-    """The plain update, its products as the precision wants them. A step does not branch: nothing would wait for it."""
+    """The plain update, with products in the precision's numbers. It uses no side stream, since nothing would wait."""
 
     def __init__(self, plain: Update, precision: str) -> None:
         self._plain, self._precision = plain, precision
 
     def begin(self, count: int) -> None:
-        """The next update has this number, counted from 1."""
+        """Begin the update with this number, counted from 1."""
         self._plain.begin(count)
 
     def computing(self) -> AbstractContextManager[None]:
-        """Products as the precision wants them."""
+        """Multiply in the precision's numbers within this block."""
         return multiplying(self._precision)
 
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Which runs take this update, and the gradients."""
+        """Return which runs take this update, and the gradients."""
         return self._plain.judged(nll_MKB)
 
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
-        """Change weights and moments where a run is alive."""
+        """Change weights and moments of the runs that are alive."""
         self._plain.change(gradients, alive_M)
 
 
@@ -122,14 +124,15 @@ def _groups(tensors: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def _table(tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]]) -> tuple[_Tensors, int]:
-    held, chunks = _Tensors(), 0
+    table = _Tensors()
+    chunks = 0
     for n, (parameter, gradient, moments) in enumerate(tensors):
         for name, tensor in zip(
             ("parameter", "gradient", "first", "second"), (parameter, gradient, moments[0], moments[-1]), strict=True
         ):
             assert tensor.is_contiguous()
-            getattr(held, name)[n] = tensor.data_ptr()
-        held.size[n] = parameter[0].numel()
-        chunks += -(-held.size[n] // CHUNK)
-        held.chunks[n] = chunks
-    return held, chunks
+            getattr(table, name)[n] = tensor.data_ptr()
+        table.size[n] = parameter[0].numel()
+        chunks += -(-table.size[n] // CHUNK)
+        table.chunks[n] = chunks
+    return table, chunks

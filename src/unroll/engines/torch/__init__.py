@@ -1,1 +1,1 @@
-"""The truth: plain, short, any device, any cell."""
+"""The plain engine, the truth: short, for any device and any cell."""

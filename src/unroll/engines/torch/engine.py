@@ -1,4 +1,4 @@
-"""The truth: everything in torch's own operations, for any cell, optimiser and device."""
+"""The plain engine: everything in torch's own operations, for any cell, optimiser and device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unroll.engines import kernels
-from unroll.engines.torch.one_by_one import Rows
+from unroll.engines.torch.stepper import Rows
 from unroll.engines.torch.update import PlainUpdate
 from unroll.model import head as heads
 from unroll.model.dropout import Dropout
@@ -18,7 +18,7 @@ from unroll.model.model import Model
 from unroll.model.network import Network, States
 from unroll.model.steppers import Drawer, Stepper
 
-CHUNK_BYTES = 2**21  # of one tensor where a text is read in chunks; a kernel may hold a dozen as large
+CHUNK_BYTES = 2**21  # of one tensor while a text is read in chunks; a kernel may hold a dozen tensors as large
 
 
 class TorchEngine(Engine):
@@ -29,25 +29,25 @@ class TorchEngine(Engine):
         self._kernel = kernels.load(kernel)
 
     def refusal(self, network: Network) -> str | None:
-        """Why the kernel cannot compute these layers, in its own words; None where it can."""
+        """The kernel's reason why it cannot compute these layers; None if it can."""
         return self._kernel.supports(network, self.device)
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-        """All layers over all time steps, by the kernel."""
+        """Run the kernel over all layers and all time steps."""
         return self._kernel.run(network, ids_MTB, first, at_M)
 
     def last_steps(
         self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor, K: int
     ) -> tuple[Tensor, States]:
-        """The same, but h of the last K steps alone."""
+        """Do the same, but return h of the last K steps alone."""
         return kernels.run_last(self._kernel, network, ids_MTB, first, at_M, K)
 
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
-        """The negative log-likelihood of each target, from the logits of all."""
+        """The negative log-likelihood of each target, from the logits of all rows."""
         return heads.nll(head.logits(h_MNH, precision, self.product, dropout), targets_MN)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """A batched product whose sums are not rounded: products of two bfloat16 are exact in float32."""
+        """A batched product whose sums are not rounded: the product of two bfloat16 numbers is exact in float32."""
         return torch.bmm(a.float(), b.float()) if a.dtype == torch.bfloat16 else torch.bmm(a, b)
 
     def update(self, fleet: FleetTensors) -> Update:
@@ -55,11 +55,11 @@ class TorchEngine(Engine):
         return PlainUpdate(fleet)
 
     def replay(self) -> Replay:
-        """No recording: every step is computed from its batch."""
+        """Compute every step from its batch; record nothing."""
         return PlainReplay()
 
     def rows(self, model: Model, k2: int, procedure: str, capacity: int) -> Stepper:
-        """Rows that read and predict, one after the other."""
+        """Rows that read and predict, one after another."""
         return Rows(model, k2, procedure)
 
     def draws(self, model: Model, k2: int, procedure: str) -> Drawer | None:
@@ -72,11 +72,11 @@ class TorchEngine(Engine):
 
     @property
     def chunk_bytes(self) -> int:
-        """How much one tensor may take where a text is read in chunks."""
+        """The most bytes of one tensor while a text is read in chunks."""
         return CHUNK_BYTES
 
     def steps_at_once(self, k2: int) -> int:
-        """How many steps of its windows an evaluation reads in one call: all."""
+        """The number of window steps that an evaluation reads in one call: all."""
         return k2
 
     @property
@@ -85,11 +85,11 @@ class TorchEngine(Engine):
         return self.device.type == "cpu"
 
     def wait(self) -> None:
-        """Nothing is known here of how a device finishes; its next number is waited for."""
+        """Do nothing: the plain engine does not know how a device finishes. Its next number is waited for."""
 
 
 class PlainReplay(Replay):
-    """Every step computed anew."""
+    """Computes every step anew."""
 
     def run(self, step: Step, count: int) -> None:
         """Train on batch `count`."""

@@ -1,4 +1,4 @@
-"""The plain update: any optimiser, any device, one parameter after the other."""
+"""The plain update: any optimiser, on any device, one parameter after another."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from unroll.engines.judging import JudgedUpdate, change
+from unroll.engines.judged_update import JudgedUpdate, change
 
 
 class PlainUpdate(JudgedUpdate):
-    """The number of the update stands in a tensor, so that the host never waits for the device."""
+    """Keeps the number of the update in a tensor, so that the host never waits for the device."""
 
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
-        """Change weights and moments where a run is alive."""
+        """Change weights and moments of the runs that are alive."""
         fleet = self.fleet
         count = (fleet.number + 1).double()
         for name, gradient in gradients.items():

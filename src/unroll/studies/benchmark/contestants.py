@@ -74,7 +74,7 @@ class ContestantBuilder:
         if entry.contestant in UNROLL:
             return self._unroll(entry)
         trainer = PEERS[entry.contestant].build(entry.shape, self.corpus, self.device, entry.precision)
-        kernel = "flashrnn" if entry.contestant == "flashrnn" else "torch" if self.device.type == "cpu" else "cuDNN"
+        kernel = "flashrnn" if entry.contestant == "flashrnn" else "torch" if devices.is_host(self.device) else "cuDNN"
         return ReadyContestant(trainer.step, lambda: float(trainer.peer.last_loss), kernel)
 
     def _unroll(self, entry: Entry) -> ReadyContestant:

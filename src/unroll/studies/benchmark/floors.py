@@ -67,7 +67,7 @@ class Rate:
 
 def measure_rate(precision: str, device: torch.device, size: int | None = None) -> Rate:
     """Multiply random matrices. Zeros would draw less power, and the processor would run faster than on numbers."""
-    size = size or SIZES[device.type]
+    size = size or SIZES[devices.kind(device)]
     generator = torch.Generator(device).manual_seed(0)
     a, b = (
         torch.randn(size, size, device=device, generator=generator, dtype=torch.float32).to(DTYPES[precision])
@@ -76,7 +76,7 @@ def measure_rate(precision: str, device: torch.device, size: int | None = None) 
     out = torch.empty_like(a)
     measured = []
     with numerics(precision):
-        for _ in range(2 + TIMES[device.type]):
+        for _ in range(2 + TIMES[devices.kind(device)]):
             devices.wait(device)
             began = time.perf_counter()
             torch.mm(a, b, out=out)

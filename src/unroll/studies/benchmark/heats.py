@@ -106,7 +106,7 @@ def _prepared(
 def _steps(contestant: ReadyContestant, device: torch.device, timing: Timing) -> int:
     """Count the steps of a block, after the warm-up."""
     warm = seconds(contestant.step, timing.warm_up, device)
-    if device.type == "cpu" and warm / timing.warm_up >= timing.seconds:
+    if devices.is_host(device) and warm / timing.warm_up >= timing.seconds:
         return 1
     steps = 1
     while (taken := seconds(contestant.step, steps, device)) < timing.seconds / 4:
@@ -150,14 +150,14 @@ def reason(error: BaseException) -> str:
 
 
 def _full(device: torch.device) -> bool:
-    if device.type != "cuda":
+    if devices.is_host(device):
         return False
-    torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info(device)
-    return free < (1 - FULL) * total
+    devices.give_back()
+    left = devices.free_share(device)
+    return left is not None and left < 1 - FULL
 
 
 def _free(device: torch.device) -> None:
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if not devices.is_host(device):
+        devices.give_back()

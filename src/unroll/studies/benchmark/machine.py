@@ -26,15 +26,13 @@ def facts(device: torch.device) -> dict[str, Any]:
         "system": platform.system(),
         "unroll": VERSION,
     }
-    if device.type == "cuda":
-        details |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    return details
+    return details | devices.versions(device)
 
 
 def clocks(device: torch.device) -> dict[str, str]:
     """What the driver's own tool reports now; empty where there is no tool."""
     tool = shutil.which("nvidia-smi")
-    if device.type != "cuda" or not tool:
+    if devices.is_host(device) or not tool:
         return {}
     command = [tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader", f"--id={device.index or 0}"]
     try:

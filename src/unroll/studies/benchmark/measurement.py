@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from unroll.engines import devices
 from unroll.studies.benchmark import machine
 from unroll.studies.benchmark.contestants import Entry, ReadyContestant
 from unroll.studies.benchmark.floors import measure_rate
@@ -31,14 +32,14 @@ def measure(
 ) -> Record:
     """Measure all groups. `keep` gets the record after each, so that a later failure loses nothing."""
     wanted = {entry.precision for group in groups for entry in group} | (
-        {"bfloat16"} if device.type == "cuda" else set()
+        set() if devices.is_host(device) else {"bfloat16"}
     )
     rates = {p: measure_rate(p, device) for p in DTYPES if p in wanted}
     before = machine.clocks(device)
     facts = machine.facts(device)
     record = Record(
         mode=mode,
-        device=device.type,
+        device=devices.kind(device),
         machine=facts | {"clocks": {"before": before}},
         settings=settings | {"care": asdict(timing)},
         rates=rates,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unroll.corpus.corpus import Corpus
+from unroll.engines import devices
 from unroll.model.head import LEAK
 from unroll.studies.benchmark.numerics import DTYPES, numerics
 from unroll.studies.benchmark.replay import replayed
@@ -201,7 +202,9 @@ class Graphed:
         if self.half:
             for master in self.masters:
                 master.grad = torch.zeros_like(master)
-        self.adam = torch.optim.Adam(self.masters, lr=LEARNING_RATE, fused=True, capturable=peer.device.type == "cuda")
+        self.adam = torch.optim.Adam(
+            self.masters, lr=LEARNING_RATE, fused=True, capturable=not devices.is_host(peer.device)
+        )
         with numerics(peer.precision):
             self.step = replayed(self._train, peer.device, record)
 

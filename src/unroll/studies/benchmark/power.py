@@ -65,7 +65,7 @@ class Gauge:
 
 def gauge(device: torch.device) -> Gauge | None:
     """The counters of a device, or None where none can be read."""
-    if device.type != "cuda":
+    if devices.is_host(device):
         return None
     try:
         counters = Gauge(_library(), f"GPU-{torch.cuda.get_device_properties(device).uuid}")

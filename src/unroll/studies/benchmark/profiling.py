@@ -26,28 +26,28 @@ LINES = 25
 
 def run(entry: Entry, contestant: ReadyContestant, device: torch.device, machine: dict[str, Any]) -> dict[str, Any]:
     """A few steps under torch's profiler, as a record."""
-    for _ in range(WARM_UP[device.type]):
+    for _ in range(WARM_UP[devices.kind(device)]):
         contestant.step()
     devices.wait(device)
-    on_cuda = device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    on_gpu = not devices.is_host(device)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=activities) as profiler:
         for _ in range(STEPS):
             contestant.step()
         devices.wait(device)
     events = [
-        {"name": e.key, "count": e.count, "ms": (e.self_device_time_total if on_cuda else e.self_cpu_time_total) / 1e3}
+        {"name": e.key, "count": e.count, "ms": (e.self_device_time_total if on_gpu else e.self_cpu_time_total) / 1e3}
         for e in profiler.key_averages()
         # On a GPU, keep only what ran there. The host's calls and the spans that the optimiser marks would count the
         # kernels in them a second time.
-        if not on_cuda or (e.device_type == DeviceType.CUDA and not e.is_user_annotation)
+        if not on_gpu or (e.device_type == DeviceType.CUDA and not e.is_user_annotation)
     ]
     total = sum(e["ms"] for e in events)
     counters = power.gauge(device)
     return {
         "format": FORMAT,
         "mode": "profile",
-        "device": device.type,
+        "device": devices.kind(device),
         "machine": machine,
         "what": entry.label,
         "kernel": contestant.kernel,

@@ -19,6 +19,7 @@ from unroll.base.errors import ConfigurationError, Interrupted, RunError
 from unroll.base.version import VERSION
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
+from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.grids import MOST
 from unroll.studies.paper import planning, records, timing
@@ -182,7 +183,7 @@ class Reproduction:
 
     def _launcher(self, plan: Plan) -> str:
         """Small models on a CPU train one fleet a core."""
-        one_fleet_a_core = not self.scale.whole and all(fleet.device == "cpu" for fleet in plan.fleets)
+        one_fleet_a_core = not self.scale.whole and all(devices.is_host(fleet.device) for fleet in plan.fleets)
         return "processes" if one_fleet_a_core else "local"
 
     def _harvest(self, trainings: Sequence[Training], fleets: Sequence[set[str]]) -> None:

@@ -46,9 +46,9 @@ class Clock:
         """The milliseconds of one step."""
         for _ in range(WARM_UP):
             first = self._block(step, 1)
-        length = min(length, max(1, int(SECONDS / BLOCKS / first))) if self.device.type == "cpu" else length
+        length = min(length, max(1, int(SECONDS / BLOCKS / first))) if devices.is_host(self.device) else length
         taken = [self._block(step, length)]
-        while len(taken) < BLOCKS and (self.device.type != "cpu" or sum(taken) * length < SECONDS):
+        while len(taken) < BLOCKS and (not devices.is_host(self.device) or sum(taken) * length < SECONDS):
             taken.append(self._block(step, length))
         return 1000 * statistics.median(taken)
 

@@ -1,4 +1,4 @@
-"""The GRU of cells/gru.py. A record is c, r, u and, since the reset gate multiplies it alone, h's share of c."""
+"""The GRU of model/cells/gru.py. A record is c, r, u and h·W_h of c, which is separate for the reset gate to scale."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Step(CellStep):
     STATES = 1
 
     def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
-        """One division for both gates, and one for the candidate."""
+        """Compute a step with one division for both gates, and one for the candidate."""
         (x_c, a_r, a_u, h_c), (h,) = record, state
         r, u = quotients(code, sigmoid(code, a_r), sigmoid(code, a_u))
         (candidate,) = quotients(code, tanh(code, code.fma(r, h_c, x_c)))
         return After((code.fma(u, candidate - h, h),), (candidate, r, u, None))
 
     def backward(self, code: Code, before: Before) -> Back:
-        """The reset gate stands inside the candidate's sum, so it receives that sum's gradient after the clip."""
+        """Pass the gradient back. The reset gate is inside the candidate's sum, so it gets that gradient clipped."""
         (candidate, r, u, h_c), (h,), (d_h,) = before.record, before.state, before.d_state
         one = code.constant(1.0)
         d_c = before.clipped(code, d_h * u * (one - candidate * candidate))

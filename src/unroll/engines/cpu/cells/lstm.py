@@ -1,4 +1,4 @@
-"""The LSTM of cells/lstm.py. A record is its gates: i, f, g, o; beside it tanh of c after the step is kept."""
+"""The LSTM of model/cells/lstm.py. A record is its gates i, f, g, o; tanh of c after the step is kept as well."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class Step(CellStep):
 
     @classmethod
     def of(cls, cell: RecurrentCell) -> Step:
-        """With its peepholes."""
+        """A step with the cell's peepholes."""
         return cls(cell.peepholes)
 
     def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
-        """One division for i, f and g, and one for what comes after c."""
+        """Compute a step with one division for i, f and g, and one for o and tanh of c."""
         (a_i, a_f, a_g, a_o), (_, c) = record, state
         if self.peepholes != "off":
-            a_i, a_f = code.fma(w[0], c, a_i), code.fma(w[1], c, a_f)
+            a_i = code.fma(w[0], c, a_i)
+            a_f = code.fma(w[1], c, a_f)
         i, f, g = quotients(code, sigmoid(code, a_i), sigmoid(code, a_f), tanh(code, a_g))
         c_after = code.fma(i, g, f * c)
         if self.peepholes != "off":
@@ -41,14 +42,16 @@ class Step(CellStep):
         return After((o * t, c_after), (i, f, g, o), (t,))
 
     def backward(self, code: Code, before: Before) -> Back:
-        """Peepholes see gradients before the clip."""
+        """Pass the gradient back. Peepholes see gradients before the clip."""
         (i, f, g, o), (t,), (_, c), (_, c_after), (d_h, d_c), w, _ = before
         one = code.constant(1.0)
         d_o = d_h * t * (o * (one - o))
         d_c = code.fma(d_h * o, one - t * t, d_c)
         if self.peepholes == "lasagne":
             d_c = code.fma(d_o, w[2], d_c)
-        d_i, d_f, d_g = d_c * g * (i * (one - i)), d_c * c * (f * (one - f)), d_c * i * (one - g * g)
+        d_i = d_c * g * (i * (one - i))
+        d_f = d_c * c * (f * (one - f))
+        d_g = d_c * i * (one - g * g)
         d_c, d_w = d_c * f, []
         if self.peepholes != "off":
             d_c = code.fma(d_f, w[1], code.fma(d_i, w[0], d_c))

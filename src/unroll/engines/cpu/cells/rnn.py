@@ -1,4 +1,4 @@
-"""The simple recurrent network of cells/rnn.py. Its record is the one sum, and h is all that the way back needs."""
+"""The simple recurrent network of model/cells/rnn.py. A record is the one sum; the backward pass needs only h."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Step(CellStep):
     STATES = 1
 
     def forward(self, code: Code, record: Vectors, state: Vectors, w: Vectors) -> After:
-        """tanh of the sum."""
+        """Take tanh of the sum."""
         return After(quotients(code, tanh(code, record[0])), (None,))
 
     def backward(self, code: Code, before: Before) -> Back:
-        """Through tanh."""
+        """Pass the gradient back through tanh."""
         (h,), (d_h,) = before.state_after, before.d_state
         return Back((before.clipped(code, d_h * (code.constant(1.0) - h * h)),), (None,))

@@ -1,9 +1,9 @@
 """Optimisers as machine code: the files of `model/optimisers` once more, for vectors. One file an optimiser:
 
-    factors(count)                          what depends on the number of the update alone, from 1
+    factors(count)                          numbers that depend only on the number of the update, from 1
     written(code, g, moments, rate, …)      the amount to subtract and the moments after; … are the factors
 
-An optimiser without such a file is changed by torch's operations, on threads.
+An optimiser without a file here runs in torch's operations, on threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unroll.model.optimisers import Optimiser, file_name
 
 
 class WrittenOptimiser(Protocol):
-    """What every file here is."""
+    """The interface of every file here."""
 
     def factors(self, count: int) -> tuple[float, ...]: ...
 
@@ -28,7 +28,7 @@ class WrittenOptimiser(Protocol):
 
 
 def of(optimiser: Optimiser) -> WrittenOptimiser | None:
-    """The machine code of an optimiser; None where there is no such file."""
+    """The machine code of an optimiser; None if it has no file here."""
     name = file_name(optimiser)
     if name is None or importlib.util.find_spec(f"{__name__}.{name}") is None:
         return None

@@ -16,7 +16,7 @@ def factors(count: int) -> tuple[float, float]:
 def written(
     code: Code, g: Value, moments: Sequence[Value], rate: Value, of_m: Value, of_v: Value
 ) -> tuple[Value, tuple[Value, Value]]:
-    """One step."""
+    """Write one update."""
     m, v = moments
     m = code.fma(g - m, code.constant(1 - BETA1), m)
     v = code.fma(g * g, code.constant(1 - BETA2), v * BETA2)

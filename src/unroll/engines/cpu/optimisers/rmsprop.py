@@ -9,11 +9,11 @@ from unroll.model.optimisers.rmsprop import EPSILON, RHO
 
 
 def factors(count: int) -> tuple[()]:
-    """Nothing depends on the count."""
+    """No factor depends on the count."""
     return ()
 
 
 def written(code: Code, g: Value, moments: Sequence[Value], rate: Value) -> tuple[Value, tuple[Value]]:
-    """One step."""
+    """Write one update."""
     square = code.fma(g * g, code.constant(1 - RHO), moments[0] * RHO)
     return g * rate / code.sqrt(square + EPSILON), (square,)

@@ -1,9 +1,9 @@
-"""One time step of each cell on the CPU, into buffers that are there before the first step.
+"""One time step of each cell on the CPU, into buffers that are allocated before the first step.
 
-Gates lie one after the other, not side by side, so that every pass over some of them is a pass over one stretch of
+Gates lie one after another in memory, not side by side, so that a pass over several gates is a pass over one stretch of
 memory. In NumPy, sigmoids come first, with weights halved, since 2·σ(a) = tanh(½·a) + 1 and halving is exact: one tanh
-serves all gates of a layer. NumPy's tanh gives an element the same bits wherever it stands in an array. Where code can
-be made, and rows are whole vectors, everything behind the LSTM's product is one compiled pass instead, which does so
+serves all gates of a layer. NumPy's tanh gives an element the same bits wherever it lies in an array. If code can be
+compiled and rows are whole vectors, one compiled pass does everything after the LSTM's product; it has that property
 too.
 
 `h_t` is h in torch, once for every gate.
@@ -31,26 +31,26 @@ Step = Callable[["Work", tuple[Array, ...], Tensor], None]
 
 
 def zeros(*shape: int, dtype: torch.dtype) -> Array:
-    """An array in torch's memory, which is aligned as products like it: how one rounds may depend on that too."""
+    """An array of zeros in torch's memory, whose alignment suits products; a product's rounding may depend on it."""
     array: Array = torch.zeros(*shape, dtype=dtype).numpy()
     return array
 
 
 @dataclass(frozen=True)
 class HostLayer:
-    """One layer's parameters, arranged."""
+    """One layer's arranged parameters."""
 
     inputs: Array  # the first layer: x·W_x + b for every symbol [N, V, H]; the others: b [N, 1, H]
-    W_x: Tensor | None  # of the layers above the first [N, I, H]
+    W_x: Tensor | None  # in the layers above the first [N, I, H]
     W_h: Tensor  # [N, H, H]
-    peepholes: Array | None  # of o, i, f: [3, 1, H]
+    peepholes: Array | None  # the peepholes of o, i, f: [3, 1, H]
     lasagne: bool
     step: Step
     pointwise: Callable[..., None] | None = None  # compiled, for `_lstm_in_one_pass`
 
     @classmethod
     def of(cls, cell: cells.RecurrentCell, layer: Layer, first: bool) -> HostLayer:
-        """A layer of one run as its step wants it."""
+        """Arrange a layer of one run for its step."""
         step, order, sigmoids = ARRANGED[type(cell)]
         pointwise = _pointwise(cell, layer)
         if pointwise:
@@ -69,60 +69,66 @@ class HostLayer:
 
 
 def _pointwise(cell: cells.RecurrentCell, layer: Layer) -> Callable[..., None] | None:
-    H, size = layer.W_h.shape[1], layer.W_h.element_size()
+    H = layer.W_h.shape[1]
+    size = layer.W_h.element_size()
     if type(cell) is not lstm.Cell or not builder.available() or H * size % builder.vector_bytes():
         return None
-    from unroll.engines.cpu.steppers.one_pass import pointwise_for
+    from unroll.engines.cpu.steppers.lstm_pointwise import pointwise_for
 
     return pointwise_for(8 * size, cell.peepholes)
 
 
 class Work:
-    """A layer, and scratch for R rows of it; `alone`, these rows are all one stream's.
+    """A layer, and scratch for R rows of it; with `alone`, all rows belong to one stream.
 
-    torch adds peepholes in one pass and without memory of its own, which the caches thank it for. But it may round the
-    last elements of an array otherwise than the first: where rows of several streams share an array, NumPy does it.
+    torch adds peepholes in one pass and without extra memory, so more stays in the caches. But it may round the last
+    elements of an array differently from the first: NumPy adds them if rows of several streams share an array.
     """
 
     def __init__(
-        self, layer: HostLayer, pre: Array, product: Array, spare: Array, peepholes: Array | None, alone: bool
+        self, layer: HostLayer, pre: Array, product: Array, scratch: Array, peepholes: Array | None, alone: bool
     ) -> None:
-        self.layer, self.pre, self.product, self.spare = layer, pre, product, spare
+        self.layer, self.pre, self.product, self.scratch = layer, pre, product, scratch
         self.peepholes, self.alone = peepholes, alone
         self.half, self.one = (np.array(x, pre.dtype) for x in (0.5, 1.0))
-        # The views that steps use.
-        self.pre_t, self.product_t = torch.from_numpy(pre), torch.from_numpy(product)
-        self.gates, self.products = tuple(pre), tuple(product)
-        self.before_last, self.after_first, self.middle = pre[:-1], pre[1:], pre[1:-1]
-        self.product_before_last, self.product_middle = product[:-1], product[1:-1]
+        # Views for the steps.
+        self.pre_t = torch.from_numpy(pre)
+        self.product_t = torch.from_numpy(product)
+        self.gates = tuple(pre)
+        self.products = tuple(product)
+        self.before_last = pre[:-1]
+        self.after_first = pre[1:]
+        self.middle = pre[1:-1]
+        self.product_before_last = product[:-1]
+        self.product_middle = product[1:-1]
         self.gates_at = [gate.ctypes.data for gate in self.gates]
         self.peepholes_at = 0 if layer.peepholes is None else layer.peepholes.ctypes.data
 
     @classmethod
     def of(cls, layer: HostLayer, rows: int, alone: bool = False) -> Work:
-        """New scratch."""
+        """Allocate scratch for a layer."""
         N, H, _ = layer.W_h.shape
         dtype = layer.W_h.dtype
-        # Written out for every row: NumPy is far slower where one operand is shorter than the others.
+        # Repeated for every row: NumPy is far slower if one operand is shorter than the others.
         peepholes = None if layer.peepholes is None else np.repeat(layer.peepholes, 1 if alone else rows, axis=1)
         pre, product = (zeros(N, rows, H, dtype=dtype) for _ in range(2))
         return cls(layer, pre, product, zeros(rows, H, dtype=dtype), peepholes, alone)
 
     def first(self, rows: int) -> Work:
-        """The same scratch, for the first few of a stream's rows."""
+        """The same scratch for the first of a stream's rows."""
         assert self.alone
         pre, product = (x[:, :rows] for x in (self.pre, self.product))
-        return Work(self.layer, pre, product, self.spare[:rows], self.peepholes, self.alone)
+        return Work(self.layer, pre, product, self.scratch[:rows], self.peepholes, self.alone)
 
     def from_below(self, h_t: Tensor) -> None:
-        """x·W_x + b, where x is the h of the layer below."""
+        """Write x·W_x + b, where x is h of the layer below."""
         assert self.layer.W_x is not None  # the first layer has none: it reads symbols
         self.pre[:] = self.layer.inputs
         add_product(self.pre_t, h_t, self.layer.W_x)
 
 
 def _lstm(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
-    """Gates o, i, f, c; `pre` holds what the input brings."""
+    """Compute one LSTM step with the gates o, i, f, c; `pre` holds x·W_x + b."""
     h, c = state
     o, i, f, g = work.gates
     lasagne = work.layer.lasagne and work.peepholes is not None
@@ -144,25 +150,25 @@ def _lstm(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
     np.add(f, i, out=c)
     np.multiply(c, work.half, out=c)
     if lasagne and work.peepholes is not None:
-        np.multiply(c, work.peepholes[0], out=work.spare)
-        np.add(o, work.spare, out=o)
+        np.multiply(c, work.peepholes[0], out=work.scratch)
+        np.add(o, work.scratch, out=o)
         np.tanh(o, out=o)
         np.add(o, work.one, out=o)
-    np.tanh(c, out=work.spare)
-    np.multiply(o, work.spare, out=h)
+    np.tanh(c, out=work.scratch)
+    np.multiply(o, work.scratch, out=h)
     np.multiply(h, work.half, out=h)
 
 
 def _lstm_in_one_pass(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
-    """Gates o, i, f, c, none of them halved."""
+    """Compute one LSTM step with the gates o, i, f, c, none of them halved."""
     h, c = state
     add_product(work.pre_t, h_t, work.layer.W_h)
-    assert work.layer.pointwise  # or this were not a step of the layer's
+    assert work.layer.pointwise  # else the layer would have another step
     work.layer.pointwise(*work.gates_at, h.ctypes.data, c.ctypes.data, work.peepholes_at, *h.shape)
 
 
 def _gru(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
-    """Gates r, u, c."""
+    """Compute one GRU step with the gates r, u, c."""
     (h,) = state
     r, u, candidate = work.gates
     h_c = work.products[2]
@@ -186,7 +192,7 @@ def _rnn(work: Work, state: tuple[Array, ...], h_t: Tensor) -> None:
     np.tanh(work.gates[0], out=h)
 
 
-# Each cell's step, the order of its gates, and how many of those are sigmoids.
+# Each cell's step, the order of its gates, and the number of sigmoids among them.
 ARRANGED: dict[type, tuple[Step, tuple[int, ...], int]] = {
     lstm.Cell: (_lstm, (3, 0, 1, 2), 3),
     gru.Cell: (_gru, (0, 1, 2), 2),

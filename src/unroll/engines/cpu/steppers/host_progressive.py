@@ -17,10 +17,11 @@ from unroll.model.steppers import Array, Ids
 
 
 class _Tile:
-    """Some rows of the state, their scratch, and one step of all layers."""
+    """A tile of rows of the state, their scratch, and one step of all layers."""
 
     def __init__(self, state: list[list[Array]], start: int, size: int, work: list[Work]) -> None:
-        self._rows, self._work = slice(start, start + size), work
+        self._rows = slice(start, start + size)
+        self._work = work
         self._state = [tuple(s[self._rows] for s in layer) for layer in state]
         gates = len(work[0].pre)
         self._h_t = [tiles.shared(torch.from_numpy(layer[0]), gates) for layer in self._state]
@@ -38,7 +39,7 @@ class _Tile:
 
 
 class Progressive:
-    """The state runs on."""
+    """Progressive: the state runs on."""
 
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         self._weights = weights
@@ -50,28 +51,28 @@ class Progressive:
         self._scratch: dict[int, list[Work]] = {}
 
     def begin(self, rows: int) -> None:
-        """So many rows, none of which has read anything."""
+        """Hold this many rows, none of which has read anything."""
         self._resize(rows)
         self.restart(range(rows))
 
     def restart(self, rows: Sequence[int]) -> None:
-        """These rows have read nothing."""
+        """Make these rows forget what they have read."""
         for layer, first in zip(self._state, self._weights.first, strict=True):
             for s, value in zip(layer, first, strict=True):
                 s[list(rows)] = value
 
     def read(self, ids_B: Ids) -> None:
-        """Each row reads one token."""
+        """Let each row read one token."""
         self._ids[: len(ids_B)] = ids_B
         for tile in self._tiles:
             tile.read(self._ids)
 
     def logits(self) -> Array:
-        """What each row predicts."""
+        """Each row's logits."""
         return self._head.logits()
 
     def take(self, rows: Sequence[int]) -> None:
-        """Row b goes on from where row rows[b] stood."""
+        """Let row b go on from where row rows[b] stood."""
         for layer in self._state:
             for s in layer:
                 s[: len(rows)] = s[list(rows)]

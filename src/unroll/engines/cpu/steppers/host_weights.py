@@ -1,4 +1,4 @@
-"""A model of one run as steps on the CPU want it: parameters arranged once, and the head that they all end in.
+"""A model of one run for steps on the CPU: parameters arranged once, and the head that all steps share.
 
 Shapes: B rows, R rows of a tile, H hidden, D dense, V vocabulary.
 """
@@ -19,29 +19,31 @@ from unroll.model.steppers import Array
 
 
 class Weights:
-    """The parameters of one run as steps want them, and the tile sizes that may be mixed for them."""
+    """The parameters of one run, arranged for steps, and the tile sizes that may be mixed for them."""
 
     def __init__(self, model: Model) -> None:
-        own = {name: value.detach()[0].clone() for name, value in model.parameters.items()}
+        parameters = {name: value.detach()[0].clone() for name, value in model.parameters.items()}
         self.dtype, self.symbols = model.dtype, model.vocabularies[0]
         self.layers = [HostLayer.of(model.cell, layer, n == 0) for n, layer in enumerate(model.network.layers)]
         self.first = [[s[0, 0].numpy().copy() for s in state] for state in model.first_state(1)]
-        self.dense_W, self.out_W = own["dense.W"], own["out.W"]
-        self.dense_b, self.out_b = own["dense.b"].numpy(), own["out.b"].numpy()
+        self.dense_W = parameters["dense.W"]
+        self.out_W = parameters["out.W"]
+        self.dense_b = parameters["dense.b"].numpy()
+        self.out_b = parameters["out.b"].numpy()
         self.hidden = len(self.dense_W)
-        between = [W for layer in self.layers for W in (layer.W_x, layer.W_h) if W is not None]
-        self.sizes = tiles.alike([*between, self.dense_W, self.out_W])
+        matrices = [W for layer in self.layers for W in (layer.W_x, layer.W_h) if W is not None]
+        self.sizes = tiles.alike([*matrices, self.dense_W, self.out_W])
 
     def work(self, rows: int, alone: bool = False) -> list[Work]:
-        """Scratch for the layers' steps; `alone`, for rows of one stream."""
+        """Scratch for the layers' steps; with `alone`, for rows of one stream."""
         return [Work.of(layer, rows, alone) for layer in self.layers]
 
 
 class _HeadTile(NamedTuple):
-    """Views of some rows of the head's buffers."""
+    """Views of a tile of rows of the head's buffers."""
 
     dense: Array
-    spare: Array
+    scratch: Array
     out: Array
     h_t: Tensor
     dense_t: Tensor
@@ -56,33 +58,35 @@ class Head:
         self._rows = reach(capacity, weights.sizes)
         D, V = weights.out_W.shape
         self.h_BH = zeros(self._rows, weights.hidden, dtype=weights.dtype)
-        self._dense, self._spare = (zeros(self._rows, D, dtype=weights.dtype) for _ in range(2))
+        self._dense, self._scratch = (zeros(self._rows, D, dtype=weights.dtype) for _ in range(2))
         self._out = zeros(self._rows, V, dtype=weights.dtype)
         self.resize(0)
 
     def resize(self, rows: int) -> None:
-        """So many rows are asked for from now on."""
+        """Change the number of rows that `logits` computes."""
         self._tiles: list[_HeadTile] = []
         for start, size in tiles.plan(rows, self._weights.sizes):
-            h, dense, spare, out = (a[start : start + size] for a in (self.h_BH, self._dense, self._spare, self._out))
+            h, dense, scratch, out = (
+                a[start : start + size] for a in (self.h_BH, self._dense, self._scratch, self._out)
+            )
             h_t, dense_t, out_t = (torch.from_numpy(a) for a in (h, dense, out))
-            self._tiles.append(_HeadTile(dense, spare, out, h_t, dense_t, out_t))
+            self._tiles.append(_HeadTile(dense, scratch, out, h_t, dense_t, out_t))
         self._logits_BV = self._out[:rows, : self._weights.symbols]
 
     def logits(self) -> Array:
-        """[B, V] of the rows of h_BH."""
+        """The logits of the rows of h_BH: [B, V]."""
         w = self._weights
-        for dense, spare, out, h_t, dense_t, out_t in self._tiles:
+        for dense, scratch, out, h_t, dense_t, out_t in self._tiles:
             dense[:] = w.dense_b
             tiles.add_product(dense_t, h_t, w.dense_W)
-            np.multiply(dense, LEAK, out=spare)
-            np.maximum(dense, spare, out=dense)
+            np.multiply(dense, LEAK, out=scratch)
+            np.maximum(dense, scratch, out=dense)
             out[:] = w.out_b
             tiles.add_product(out_t, dense_t, w.out_W)
         return self._logits_BV
 
 
 def reach(capacity: int, sizes: tuple[int, ...]) -> int:
-    """How many rows the tiles of up to so many rows reach over."""
+    """The number of rows that the tiles of `capacity` rows cover, with those past the end."""
     start, size = tiles.plan(max(1, capacity), sizes)[-1]
     return start + size

@@ -1,9 +1,9 @@
-"""Row counts whose products round alike.
+"""Tiles: numbers of rows whose products round alike.
 
-A matrix product may add up its terms in another order when it has more or fewer rows, or for rows in other places: a
-stream would then draw another text in another batch. So rows are multiplied in tiles of a few fixed sizes, and a size
-is used only where it was seen, on this machine, with these weights, to give every row in every place the bits that
-the largest tile gives it. One row is never a tile: libraries multiply a single row in a way of its own.
+A matrix product may add up its terms in another order if it has more or fewer rows, or for another row of it: a stream
+would then draw another text in another batch. So rows are multiplied in tiles of a few fixed sizes. A size is used
+only if a test on this machine, with these weights, shows that it gives each of its rows the bits of the largest tile.
+One row is never a tile: libraries multiply a single row in a special way.
 
 Shapes: R rows of a tile, K terms, N columns.
 """
@@ -20,16 +20,16 @@ SIZES = (2, 4, 8, 16, 32)
 
 
 def add_product(out: Tensor, x: Tensor, W: Tensor) -> None:
-    """out += x·W, one product or several at once; all that steps multiply, so what was seen of it holds for them."""
+    """Compute out += x·W, one product or several at once. Steps multiply only here, so the test of sizes covers all."""
     if W.dim() == 3:
         out.baddbmm_(x, W)
     else:
         out.addmm_(x, W)
 
 
-def shared(x_RK: Tensor, several: int) -> Tensor:
-    """The same rows for each of several products at once, without a copy."""
-    return x_RK.expand(several, -1, -1)
+def shared(x_RK: Tensor, products: int) -> Tensor:
+    """Repeat the same rows for each of several products at once, without a copy."""
+    return x_RK.expand(products, -1, -1)
 
 
 def alike(weights: Iterable[Tensor]) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ def alike(weights: Iterable[Tensor]) -> tuple[int, ...]:
 
 
 def plan(rows: int, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(start, size) of the tiles that cover so many rows; the last may reach past them."""
+    """(start, size) of the tiles that cover the rows; the last tile may reach past them."""
     if not sizes:
         return [(row, 1) for row in range(rows)]
     whole = rows // sizes[-1] * sizes[-1]
@@ -49,13 +49,13 @@ def plan(rows: int, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _as_the_largest(size: int, W: Tensor) -> bool:
-    """Whether one row, in every place of a tile of this size, gets the bits of the largest tile's first place."""
-    *several, K, N = W.shape
+    """Whether a row gets the same bits anywhere in a tile of this size as at the start of the largest tile."""
+    *products, K, N = W.shape
     generator = torch.Generator().manual_seed(K * N)
-    # What is added to must not be 0: whether it is the first or the last term of a sum is part of how that rounds.
+    # The initial sums must not be 0: whether they are the first or the last term of a sum changes its rounding.
     row, base = (torch.empty(1, n, dtype=W.dtype).uniform_(-1, 1, generator=generator) for n in (K, N))
-    expected, found = (base.repeat(*several, rows, 1) for rows in (LARGEST, size))
-    for out in (expected, found):
+    expected, results = (base.repeat(*products, rows, 1) for rows in (LARGEST, size))
+    for out in (expected, results):
         rows = row.repeat(out.shape[-2], 1)
-        add_product(out, shared(rows, len(W)) if several else rows, W)
-    return bool((found == expected[..., :1, :]).all())
+        add_product(out, shared(rows, len(W)) if products else rows, W)
+    return bool((results == expected[..., :1, :]).all())

@@ -1,6 +1,6 @@
-"""A batched product a step with the cell's pointwise part fused into one launch: any NVIDIA GPU, any number of units.
+"""A batched product and one launch for each step, on any NVIDIA GPU: the launch does all of the cell's pointwise work.
 
-On the way back, too, the loop only carries the state's gradient; the weights' gradients are large products after it.
+The loop of the backward pass carries only the state's gradient; the weights' gradients are large products after it.
 The products are float32, TF32 or bfloat16, as the precision says; states and sums are float32.
 
 Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
@@ -25,7 +25,7 @@ THREADS = 256
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """LSTM and GRU on NVIDIA GPUs."""
+    """Accept LSTM and GRU on NVIDIA GPUs."""
     if device.type != "cuda":
         return "it needs an NVIDIA GPU"
     if cells.number(network.cell) is None:
@@ -36,7 +36,7 @@ def supports(network: Network, device: torch.device) -> str | None:
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-    """All layers over all time steps."""
+    """Take all layers over all time steps."""
     at: list[State] = []
     below = ids_MTB.to(torch.int32).contiguous()
     for layer, state in zip(network.layers, first, strict=True):
@@ -49,7 +49,7 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
 
 
 class _Layer(torch.autograd.Function):
-    """One layer over time: what is below it and its parameters in; h, and c where there is one, over time out."""
+    """One layer over time: its input and parameters in; h, and c if the cell has one, over time out."""
 
     @staticmethod
     def forward(
@@ -65,11 +65,13 @@ class _Layer(torch.autograd.Function):
     ) -> State:
         (M, T, B), (H, G) = below.shape[:3], W_h.shape[1:]
         real = PRECISIONS[network.precision].products
-        W_x_real, W_h_real = W_x.to(real), W_h.to(real)
+        W_x_real = W_x.to(real)
+        W_h_real = W_h.to(real)
         if below.dtype == torch.int32:
             ids, pre_x = below, W_x + b.unsqueeze(1)
         else:
-            ids, pre_x = None, product(below.flatten(1, 2), W_x_real).add_(b.unsqueeze(1))
+            ids = None
+            pre_x = product(below.flatten(1, 2), W_x_real).add_(b.unsqueeze(1))
         w_c = None if w_c is None else w_c.contiguous()
         states = W_h.new_empty(M, T + 1, B, H)
         h = torch.empty_like(states, dtype=real)
@@ -95,15 +97,18 @@ class _Layer(torch.autograd.Function):
         d_top = d_top.contiguous()
         d_pre_x = h.new_empty(M, T, B, G)
         d_pre_h = torch.empty_like(d_pre_x) if network.cell.GATES == 3 else d_pre_x
-        d_h, d_states = states.new_zeros(M, B, H), states.new_zeros(M, B, H)
+        d_h = states.new_zeros(M, B, H)
+        d_states = states.new_zeros(M, B, H)
         d_w_c = states.new_zeros(M, B, 3, H)
-        W_h_back, step = W_h.transpose(1, 2), _function(network.cell, ctx.real, "backward")
+        W_h_back = W_h.transpose(1, 2)
+        step = _function(network.cell, ctx.real, "backward")
         for t in reversed(range(T)):
             step.launch((-(-B * H // THREADS), M), THREADS, d_top, d_h, d_states, saved, states, w_c, d_w_c,
                         d_pre_x, d_pre_h, network.clip, T, B, H, t)  # fmt: skip
             d_h = product(d_pre_h[:, t], W_h_back)
         d_first = (d_h, d_states) if len(network.cell.STATES) > 1 else (d_h + d_states,)
-        before, d_sums = h[:, :T].flatten(1, 2), d_pre_x.flatten(1, 2)
+        before = h[:, :T].flatten(1, 2)
+        d_sums = d_pre_x.flatten(1, 2)
         d_W_h = product(before.transpose(1, 2), d_pre_h.flatten(1, 2))
         d_W_x, d_b, d_below = cells.input_gradients(below, d_sums, W_x, I)
         d_peepholes = d_w_c.sum(1) if w_c is not None else None

@@ -1,12 +1,13 @@
 """All time steps of a layer in one launch, the recurrent weights in registers throughout: bfloat16 on Hopper GPUs.
 
-One cluster of thread blocks serves up to 64 rows of one run (`persistent.cu` says how). Around it stand a few large
-products: the input product of the layers above the first, and the weights' gradients. For these a row of h has columns
-behind its units: a 1 at the token that is read next, where tokens are, and a 1 in all rows. So one product makes the
-gradients of W_h, W_x and b. States, sums and the cell's memory are float32; what the matrix units multiply is bfloat16.
+One cluster of thread blocks serves up to 64 rows of one run (see `persistent.cu`). A few large products come before and
+after it: the input product of the layers above the first, and the weights' gradients. For the gradients, a row of h has
+more columns after its units: a 1 at the token that is read next, if the layer reads tokens, and a 1 in every row. So
+one product makes the gradients of W_h, W_x and b. States, sums and the cell's memory are float32; the factors of
+products are bfloat16.
 
 Shapes: M runs, T time, B rows, I inputs, V symbols, H hidden, G = gates · H; S = 4 gate slots of a unit, side by side,
-which is how the kernel wants them: those of the LSTM are i, f, c, o; the GRU's are r, u, c towards h·W_h, c towards x.
+as the kernel reads them: the LSTM's are i, f, c, o; the GRU's are r, u, c for h·W_h, c for x·W_x.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from unroll.engines.cuda.products import product
 from unroll.model.cells import RecurrentCell, State
 from unroll.model.network import Layer, Network, States
 
-ROWS = (16, 32, 64)  # that a cluster may serve
-CLUSTERS = 7  # of 16 blocks that an H100 or H200 holds at a time
-WIDTHS = (128, 256, 384, 512)  # units a layer
+ROWS = (16, 32, 64)  # numbers of rows that a cluster may serve
+CLUSTERS = 7  # clusters of 16 blocks that an H100 or H200 holds at a time
+WIDTHS = (128, 256, 384, 512)  # units of a layer
 RANK = 3
-THREADS, PORTERS = 256, 128  # of a block: those that compute, and those that carry
-SHARE = 168  # registers of each at its launch, before they are shared out anew
+THREADS, PORTERS = 256, 128  # threads of a block that compute, and those that carry data
+SHARE = 168  # registers of each thread at its launch, before warps divide them anew
 GATES = Path(compiler.__file__).with_name("hopper_gates.cu")
 TOTALS = 5  # see persistent.cu
-MARKS = 16  # columns behind the units of h are a multiple of this: rows begin where sectors of memory do
+MARKS = 16  # the extra columns of h are a multiple of this, so that rows begin where sectors of memory do
 ONE_ROW = True  # first states may be [M, 1, H]
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """LSTM and GRU of up to 512 units, in bfloat16, on Hopper."""
+    """Accept LSTM and GRU of up to 512 units, in bfloat16, on Hopper."""
     H = network.layers[0].W_h.shape[1]
     if device.type != "cuda":
         return "it needs an NVIDIA GPU"
@@ -56,37 +57,38 @@ def supports(network: Network, device: torch.device) -> str | None:
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
-    """All layers over all time steps."""
-    own = network.layers[0].W_h.shape[1]
-    H = min(width for width in WIDTHS if width >= own)
-    layers, at, below = network.layers, [], ids_MTB.to(torch.int32).contiguous()
-    if own < H:
-        # Units beyond the layer's own have weights 0, so their h is 0 and so is every gradient of theirs.
-        layers = tuple(_widened(layer, network.cell.GATES, own, H, n > 0) for n, layer in enumerate(layers))
-        first = tuple(tuple(pad(s, (0, H - own)) for s in state) for state in first)
+    """Take all layers over all time steps."""
+    units = network.layers[0].W_h.shape[1]
+    H = min(width for width in WIDTHS if width >= units)
+    layers, at = network.layers, []
+    below = ids_MTB.to(torch.int32).contiguous()
+    if units < H:
+        # Padded units have weights of 0, so their h and all their gradients are 0.
+        layers = tuple(_widened(layer, network.cell.GATES, units, H, n > 0) for n, layer in enumerate(layers))
+        first = tuple(tuple(pad(s, (0, H - units)) for s in state) for state in first)
     for layer, state in zip(layers, first, strict=True):
         w_c = layer.extra.get("w_c")
         below, *after = _Layer.apply(
             network.cell, network.clip, torch.is_grad_enabled(), at_M, below, layer.W_x, layer.W_h, layer.b, w_c, *state
         )
-        at.append(tuple(s.detach()[..., :own] for s in after))
-    return below[..., :own], tuple(at)
+        at.append(tuple(s.detach()[..., :units] for s in after))
+    return below[..., :units], tuple(at)
 
 
-def _widened(layer: Layer, gates: int, own: int, H: int, inputs: bool) -> Layer:
+def _widened(layer: Layer, gates: int, units: int, H: int, inputs: bool) -> Layer:
     def columns(x: Tensor) -> Tensor:
-        return pad(x.unflatten(-1, (gates, own)), (0, H - own)).flatten(-2)
+        return pad(x.unflatten(-1, (gates, units)), (0, H - units)).flatten(-2)
 
     def rows(x: Tensor) -> Tensor:
-        return pad(x, (0, 0, 0, H - own))
+        return pad(x, (0, 0, 0, H - units))
 
-    extra = {name: pad(value, (0, H - own)) for name, value in layer.extra.items()}
+    extra = {name: pad(value, (0, H - units)) for name, value in layer.extra.items()}
     W_x = columns(layer.W_x)
     return Layer(rows(W_x) if inputs else W_x, rows(columns(layer.W_h)), columns(layer.b), extra)
 
 
 class _Code(NamedTuple):
-    """What machine code is compiled for, and what its launches need."""
+    """The settings that machine code is compiled for, and the sizes of its launches."""
 
     hidden: int
     rows: int
@@ -100,7 +102,7 @@ class _Code(NamedTuple):
 
     @property
     def back(self) -> _Code:
-        """For the way back, which is faster with two chains wherever there are rows for both."""
+        """The settings of the backward pass, which is faster with two chains if there are rows for both."""
         return self._replace(chains=2 if self.rows == ROWS[-1] else 1)
 
     @property
@@ -115,7 +117,7 @@ class _Code(NamedTuple):
 
     @property
     def shared_backward(self) -> int:
-        """The same: gates, mailboxes, two turns' gradients of the block's own, the records of some turns."""
+        """The same, backward: gates, mailboxes, the block's gradients of two turns, the records of some turns."""
         units, rows = 32 * self.tiles, self.rows // self.chains
         records = 12 * units * rows + rows * (2 * units + 16)
         return 128 + self.mail + 2 * 8 * units * rows + (2 if self.tiles > self.chains else 4) * records
@@ -123,7 +125,7 @@ class _Code(NamedTuple):
     def function(self, name: str, shared: int = 0) -> compiler.Function:
         defines = {name.upper(): value for name, value in self._asdict().items()}
         function = cells.module("persistent", {**defines, "APPROXIMATE": 1}, GATES)[name].allow(shared, self.blocks)
-        if name in ("forward", "backward") and function.registers != SHARE:  # they would wait for ever
+        if name in ("forward", "backward") and function.registers != SHARE:  # its warps would wait for ever
             raise ConfigurationError(
                 f"The kernel persistent was compiled with {function.registers} registers a thread where its warps "
                 f"share out {SHARE}. Choose --kernel fused."
@@ -131,34 +133,38 @@ class _Code(NamedTuple):
         return function
 
     def launch(self, name: str, count: int, runs: int, *arguments: compiler.Argument) -> None:
-        """One of the smaller functions, with so many threads for each run."""
+        """Launch one of the smaller functions, with `count` threads for each run."""
         self.function(name).launch((-(-count // THREADS), runs), THREADS, *arguments)
 
     def forward_weights(self, W_h: Tensor, W_x: Tensor | None, b: Tensor) -> tuple[Tensor, Tensor | None]:
-        """W_h in the order in which threads hold it; given W_x, what symbols add to the gates: [M, I, H, S]."""
-        (M, *_), I = W_h.shape, 0 if W_x is None else W_x.shape[1]
-        packed, pre_x = self._room(W_h), None
+        """W_h in the order in which threads hold it; given W_x, also x·W_x + b of each symbol: [M, I, H, S]."""
+        M, *_ = W_h.shape
+        I = 0 if W_x is None else W_x.shape[1]
+        packed = self._packed_memory(W_h)
+        pre_x = None
         if W_x is not None:
-            pre_x, W_x, b = torch.empty(M, I, self.hidden, 4, device=b.device), W_x.contiguous(), b.contiguous()
+            pre_x = torch.empty(M, I, self.hidden, 4, device=b.device)
+            W_x = W_x.contiguous()
+            b = b.contiguous()
         self.launch("pack_forward", packed[0].numel() // 8 + I * THREADS, M, W_h, packed, W_x, b, pre_x, I)
         return packed, pre_x
 
     def backward_weights(self, W_h: Tensor) -> Tensor:
-        """W_h in the order in which threads hold it on the way back."""
-        packed = self._room(W_h)
+        """W_h in the order in which threads hold it in the backward pass."""
+        packed = self._packed_memory(W_h)
         self.launch("pack_backward", self.hidden // 32 * (self.hidden // 128) * THREADS, len(W_h), W_h, packed)
         return packed
 
-    def _room(self, W_h: Tensor) -> Tensor:
+    def _packed_memory(self, W_h: Tensor) -> Tensor:
         return torch.empty(len(W_h), self.hidden * self.hidden * 4, dtype=torch.bfloat16, device=W_h.device)
 
 
 def _code(cell: RecurrentCell, H: int, M: int, B: int) -> _Code:
-    """The division of the work that was fastest on an H200."""
-    # Fewer rows a cluster shorten a step, for as long as the chip holds all the clusters at once.
-    room = CLUSTERS * 512 // H
-    rows = next((r for r in ROWS if r >= B or M * -(-B // r) <= room), ROWS[-1])
-    # So do more blocks a cluster; where there are too many clusters, fewer blocks win.
+    """Choose the division of the work that was fastest on an H200."""
+    # Fewer rows a cluster shorten a step, as long as the chip holds all clusters at once.
+    fitting_clusters = CLUSTERS * 512 // H
+    rows = next((r for r in ROWS if r >= B or M * -(-B // r) <= fitting_clusters), ROWS[-1])
+    # More blocks a cluster also shorten it; with too many clusters, fewer blocks win.
     tiles = 2 if H == 128 and M * -(-B // rows) > 32 else 1
     # While one half of the rows travels, the other computes.
     chains = 2 if H > 128 and rows == ROWS[-1] else 1
@@ -166,7 +172,7 @@ def _code(cell: RecurrentCell, H: int, M: int, B: int) -> _Code:
 
 
 class _Layer(torch.autograd.Function):
-    """One layer over time: what is below it and its parameters in; h over time and the state after step at_M out."""
+    """One layer over time: its input and parameters in; h over time and the state after step at_M out."""
 
     @staticmethod
     def forward(
@@ -182,16 +188,19 @@ class _Layer(torch.autograd.Function):
         w_c: Tensor | None,
         *first: Tensor,
     ) -> State:
-        (M, T, B), H, device = below.shape[:3], W_h.shape[1], W_h.device
+        M, T, B = below.shape[:3]
+        H = W_h.shape[1]
+        device = W_h.device
         code = _code(cell, H, M, B)
-        first, W_h = tuple(s.contiguous() for s in first), W_h.contiguous()
+        first = tuple(s.contiguous() for s in first)
+        W_h = W_h.contiguous()
         w_c = None if w_c is None else w_c.contiguous()
         ids = below if below.dtype == torch.int32 else None
         packed, pre_x = code.forward_weights(W_h, None if ids is None else W_x, b)
         W_x_MIHS = bias = None
         if pre_x is None:
             W_x_MIHS = _slots(W_x, cell.GATES).to(torch.bfloat16)
-            # The bias is added in the kernel: here it would be a pass over all of what may be gigabytes.
+            # The kernel adds the bias: here it would be a pass over what may be gigabytes.
             pre_x = product(below.flatten(1, 2), W_x_MIHS.flatten(2)).view(M, T * B, H, 4)
             bias = _slots(b, cell.GATES)
         symbols = 0 if ids is None else W_x.shape[1]
@@ -203,7 +212,7 @@ class _Layer(torch.autograd.Function):
         saved_state = torch.empty(elements, device=device)
         after = tuple(torch.empty(M, B, H, device=device) for _ in first)
         strides = first[0].stride(0), _row_stride(first)
-        # Two chains exchange h by way of memory.
+        # Two chains exchange h through memory.
         exchange = torch.empty(M * tiles * code.mail if code.chains > 1 else 0, dtype=torch.uint8, device=device)
         side_stream.begins()
         code.function("forward", code.shared_forward).launch(
@@ -213,7 +222,7 @@ class _Layer(torch.autograd.Function):
         )  # fmt: skip
         ctx.code, ctx.cell, ctx.clip, ctx.sizes = code, cell, clip, (M, T, B, H, W, W_x.shape[1])
         ctx.mark_non_differentiable(*after)
-        ctx.set_materialize_grads(False)  # those of the states after step at_M would be made of zeros
+        ctx.set_materialize_grads(False)  # gradients of the states after step at_M would be zeros
         if trains:
             ctx.W_h = side_stream.done(lambda: code.backward_weights(W_h))
             side_stream.done(lambda: code.launch("mark", 2 * T * B, M, ids, h, W, symbols, T * B, (T + 1) * B))
@@ -227,11 +236,12 @@ class _Layer(torch.autograd.Function):
         (M, T, B, H, W, I), code, G = ctx.sizes, ctx.code, ctx.cell.GATES * ctx.sizes[3]
         tiles, device = -(-B // code.rows), h.device
 
-        def room(*shape: int) -> Tensor:
+        def memory(*shape: int) -> Tensor:
             return torch.empty(M, *shape, device=device)
 
         d_gates = torch.empty(M, T * B, H * 4, dtype=torch.bfloat16, device=device)
-        d_first, totals = tuple(torch.empty_like(s) for s in first), room(tiles, TOTALS, H)
+        d_first = tuple(torch.empty_like(s) for s in first)
+        totals = memory(tiles, TOTALS, H)
         d_h = d_h.contiguous()
         side_stream.wait()
         side_stream.begins()
@@ -241,28 +251,31 @@ class _Layer(torch.autograd.Function):
         )  # fmt: skip
         side_stream.catch_up()
         sums = product(h[:, :T].flatten(1, 2).transpose(1, 2), d_gates)
-        d_W_h, d_W_x, d_b, d_w_c = room(H, G), room(I, G), room(G), None if w_c is None else room(3, H)
-        # What all rows have in common has one gradient, which is in the totals.
-        alike = () if _row_stride(first) else d_first
-        own = (d_W_h, d_W_x, d_b, *(*alike, None, None)[:2], d_w_c)
+        d_W_h = memory(H, G)
+        d_W_x = memory(I, G)
+        d_b = memory(G)
+        d_w_c = None if w_c is None else memory(3, H)
+        # A first state that all rows share has one gradient, which is in the totals.
+        d_shared = () if _row_stride(first) else d_first
+        results = (d_W_h, d_W_x, d_b, *(*d_shared, None, None)[:2], d_w_c)
         symbols = 0 if W_x_MIHS is not None else I
-        code.launch("settle", (H + symbols + 1 + TOTALS) * H // 4, M, sums, totals, *own, W, H, symbols, tiles)
+        code.launch("settle", (H + symbols + 1 + TOTALS) * H // 4, M, sums, totals, *results, W, H, symbols, tiles)
         d_below = None
         if W_x_MIHS is not None:
             d_below = torch.bmm(d_gates, W_x_MIHS.flatten(2).transpose(1, 2)).view(below.shape)
             sums = product(below.flatten(1, 2).transpose(1, 2), d_gates)
-            nothing = (None,) * 4
-            code.launch("settle", I * H // 4, M, sums, None, None, d_W_x, *nothing, I, 0, I, 0)
+            no_results = (None,) * 4
+            code.launch("settle", I * H // 4, M, sums, None, None, d_W_x, *no_results, I, 0, I, 0)
         return None, None, None, None, d_below, d_W_x, d_W_h, d_b, d_w_c, *d_first
 
 
 def _row_stride(first: Sequence[Tensor]) -> int:
-    """0 where all rows start from one state."""
+    """The stride of the rows of first states; 0 if all rows start from one state."""
     return first[0].stride(1) if first[0].shape[1] > 1 else 0
 
 
 def _slots(x: Tensor, gates: int) -> Tensor:
-    """[…, G] as [..., H, 4]; of three gates the last stands in the last slot, which is the one towards x."""
+    """[…, G] as [..., H, 4]; the last of three gates goes to the last slot, which is for x·W_x."""
     x = x.unflatten(-1, (gates, -1)).transpose(-1, -2)
     if gates == 3:
         x = torch.cat((x[..., :2], torch.zeros_like(x[..., :1]), x[..., 2:]), dim=-1)

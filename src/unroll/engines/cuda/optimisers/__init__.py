@@ -3,7 +3,7 @@
     BEFORE    computed once a block of threads, from `count`, the number of the update: fills factor[0], factor[1]
     UPDATE    for each gradient g: changes moment[0], moment[1], and sets `amount` from `rate`
 
-An optimiser without such a file is changed by the plain update.
+An optimiser without a file here runs in the plain update.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from unroll.model.optimisers import Optimiser, file_name
 
 
 class CudaOptimiser(Protocol):
-    """What every file here is."""
+    """The interface of every file here."""
 
     BEFORE: str
     UPDATE: str
 
 
 def of(optimiser: Optimiser) -> CudaOptimiser | None:
-    """The CUDA text of an optimiser; None where there is no such file."""
+    """An optimiser's CUDA code; None if it has no file here."""
     name = file_name(optimiser)
     if name is None or importlib.util.find_spec(f"{__name__}.{name}") is None:
         return None

@@ -1,6 +1,6 @@
-"""One stream alone on a GPU: every product gets blocks of its own, as many as its share of the time asks for.
+"""Divides a GPU's blocks among the products of a single stream, in proportion to the products' time.
 
-A block that has one product to do keeps that product's weights in its shared memory, and never waits for another's.
+A block with one product keeps that product's weights in its shared memory and never waits for those of another.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from itertools import product
 
 from unroll.engines.cuda.steppers.weights import CHUNK, COLUMNS, FLOAT, TERMS, TILE, Place
 
-WARPS = 8  # of a block that is not of windows
-GROUPS, MOST_TILES = 4, 32  # of columns and of rows, of a block of windows; each tile is looked after by a lane
-MOST_AT_ONCE, FEWEST_SLOTS, MOST_SLOTS = 13, 2, 8  # tiles that it multiplies at a time, and places for what comes
+WARPS = 8  # warps of a block without windows
+GROUPS, MOST_TILES = 4, 32  # groups of columns, and tiles of rows, of a block of windows; a lane serves each tile
+MOST_AT_ONCE, FEWEST_SLOTS, MOST_SLOTS = 13, 2, 8  # tiles multiplied at a time, and slots for arriving chunks
 EARLY = 2  # tiles of an upper layer that come first
-SCRATCH = 256 * 16  # bytes of shared memory that each warp of the head, or of a layer that runs on, has for itself
-FOR_ONE, FOR_THE_HEAD = 7, 8  # groups, of a layer that runs on and of the head, that a block may read from memory
-# Roughly, cycles that a block of windows takes: for 16 terms in a pass over some tiles, and for each of these; for each
-# time that some come, and until they are there; and to be the cell. For a part of a group of the head, times four,
-# since every token waits for it; of a layer that runs on, a little, since that is done long before its token.
+SCRATCH = 256 * 16  # bytes of shared memory for each warp of the head, or of a layer that runs on
+FOR_ONE, FOR_THE_HEAD = 7, 8  # groups of a layer that runs on, and of the head, that a block may read from memory
+# Rough numbers of cycles of a block of windows: for 16 terms in a pass over tiles, and for each of these tiles; for
+# each arrival of chunks, and for the wait until they have arrived; and for the cell. The cost of a part of a group of
+# the head counts four times, since every token waits for it; that of a layer that runs on counts little, since it is
+# done long before its token.
 OF_A_CHUNK, OF_A_TILE, OF_A_STAGE, OF_COMING, OF_A_CELL = 50, 14, 60, 1100, 200
 OF_THE_HEAD, OF_RUNNING_ON = 80, 5
-MEANWHILE = 2  # most of what windows take is over before the head and the choice are, and counts for less
-OF_A_ROUND = 800  # of the head, for which two warps a group are at work
-WITHOUT_A_TABLE = 2000  # and to find in the GPU's memory what a symbol means
+MEANWHILE = 2  # most of the windows' time overlaps with the head and the choice, and counts for less
+OF_A_ROUND = 800  # cycles of a round of the head, with two warps for each group
+WITHOUT_A_TABLE = 2000  # cycles to look a symbol's inputs up in the GPU's memory
 
-Way = tuple[Place, int]  # how a product can be divided, and the cycles that it then takes
+Way = tuple[Place, int]  # a product with its division, and the cycles that it takes
 
 
-def apart(
+def divide_blocks(
     places: Sequence[Place], blocks: int, room: int, windows: int | None = None, symbols: int = 0
 ) -> tuple[Place, ...] | None:
-    """The layers', dense and out, each with its blocks, of a stream with or without windows. None if it cannot be.
+    """Give each layer, dense and out their blocks, for a stream with or without windows; None if they do not fit.
 
-    A block has so many bytes of shared memory.
+    A block has `room` bytes of shared memory.
     """
     *layers, dense, out = places
     left = room - WARPS * SCRATCH
@@ -48,7 +49,8 @@ def apart(
     def running_on(way: Place) -> int:
         return way.each * way.parts * OF_RUNNING_ON
 
-    # What is read once a token may be read from the GPU's memory, too, the upper layers first, which are the largest.
+    # Weights that are read once a token may stay in the GPU's memory: first those of upper layers, which are the
+    # largest.
     if windows is None:
         freed = [*range(len(layers) + 1), *[len(layers)] * 2]
         attempts = [
@@ -65,12 +67,12 @@ def apart(
     for n, of_layers in enumerate(attempts):
         ways = [*of_layers, head(dense, n >= last - 1), head(out, n == last)]
         if all(ways) and sum(way[0][0].blocks for way in ways) <= blocks:
-            return _shared_out(ways, blocks, 0 if windows is None else len(layers))
+            return _fastest_division(ways, blocks, 0 if windows is None else len(layers))
     return None
 
 
 def _of_one(place: Place, cycles: Callable[[Place], int], blocks: int, room: int, elsewhere: int) -> list[Way]:
-    """One row: some groups a block, in its shared memory; or up to so many that are elsewhere."""
+    """Ways for one row: the groups of a block in its shared memory, or up to `elsewhere` groups in the GPU's memory."""
 
     def every() -> Iterator[Place]:
         for each in range(place.groups, 0, -1):
@@ -84,17 +86,19 @@ def _of_one(place: Place, cycles: Callable[[Place], int], blocks: int, room: int
 
 
 def _of_windows(place: Place, number: int, blocks: int, room: int, tiles: int, symbols: int) -> list[Way]:
-    """Four groups a block, and some tiles; what each symbol means is at hand, too, if that fits.
+    """Ways for windows: four groups and a number of tiles for each block, and the symbols' inputs if they fit.
 
-    Above the first layer, two blocks each do half of the terms.
+    Above the first layer, two blocks do half of the terms each.
     """
     pair = 2 if number else 1
-    chunks, early = place.parts * TERMS // CHUNK // pair, EARLY if number else 0
+    chunks = place.parts * TERMS // CHUNK // pair
+    early = EARLY if number else 0
     stages = [n for n in (4, 2, 1) if chunks % n == 0]
 
     def every() -> Iterator[Place]:
-        for shares in range(-(-tiles // MOST_TILES), tiles + 1):
-            most, taken = -(-tiles // shares), place.groups // GROUPS * pair * shares
+        for tile_groups in range(-(-tiles // MOST_TILES), tiles + 1):
+            most = -(-tiles // tile_groups)
+            taken = place.groups // GROUPS * pair * tile_groups
             if taken > blocks:
                 break
             at_most = range(1, min(most, MOST_AT_ONCE) + 1)
@@ -124,9 +128,9 @@ def _of_windows(place: Place, number: int, blocks: int, room: int, tiles: int, s
 
 
 def _kept_of_windows(place: Place, chunks: int) -> int:
-    """Bytes of a block of windows, its table aside, as `Part` in windows.cu has them.
+    """Bytes of a block of windows without its table, as in `Part` of windows.cu.
 
-    Weights, what comes to be multiplied, the sums of all tiles that wait for their cell, and their states.
+    They hold weights, arriving chunks, the sums of all tiles that wait for their cell, and their states.
     """
     arriving = place.slots * place.room * TILE * CHUNK * FLOAT
     waiting = place.tiles * GROUPS * TILE * (COLUMNS + 4) * FLOAT
@@ -134,32 +138,34 @@ def _kept_of_windows(place: Place, chunks: int) -> int:
 
 
 def _worthwhile(ways: Iterator[Place], cycles: Callable[[Place], int], blocks: int) -> list[Way]:
-    """From the fewest blocks to the most that there are; each way is faster than those of fewer blocks."""
-    found: list[Way] = []
+    """Sort ways by their blocks; keep those that fit and are faster than all ways with fewer blocks."""
+    kept: list[Way] = []
     for way in sorted(((way, cycles(way)) for way in ways), key=lambda way: (way[0].blocks, way[1])):
-        if way[0].blocks <= blocks and (not found or way[1] < found[-1][1]):
-            found.append(way)
-    return found
+        if way[0].blocks <= blocks and (not kept or way[1] < kept[-1][1]):
+            kept.append(way)
+    return kept
 
 
-def _shared_out(ways: list[list[Way]], blocks: int, at_once: int) -> tuple[Place, ...]:
-    """Blocks go to the product that takes longest, as long as there are enough to make it faster.
+def _fastest_division(ways: list[list[Way]], blocks: int, at_once: int) -> tuple[Place, ...]:
+    """Give blocks to the product that takes longest, as long as enough are left to make it faster.
 
-    So many of the products go on at once, and if one of them can get no faster, the others need not either; not before
-    all else has what it can use.
+    The first `at_once` products run at the same time: if one of them can get no faster, the others get blocks only
+    after all other products have what they can use.
     """
     chosen = [0] * len(ways)
-    spare = blocks - sum(way[0][0].blocks for way in ways)
-    unsettled, late = set(range(len(ways))), False
+    blocks_left = blocks - sum(way[0][0].blocks for way in ways)
+    unsettled = set(range(len(ways)))
+    late = False
     while unsettled:
         n = max(unsettled, key=lambda n: (not late or n >= at_once, ways[n][chosen[n]][1], -n))
         better = ways[n][chosen[n] : chosen[n] + 2]
         needed = better[-1][0].blocks - better[0][0].blocks
-        if len(better) == 1 or needed > spare:
+        if len(better) == 1 or needed > blocks_left:
             unsettled.remove(n)
             late = late or n < at_once
         else:
-            chosen[n], spare = chosen[n] + 1, spare - needed
+            chosen[n] = chosen[n] + 1
+            blocks_left = blocks_left - needed
     placed: list[Place] = []
     for way, n in zip(ways, chosen, strict=True):
         placed.append(replace(way[n][0], block=placed[-1].block + placed[-1].blocks if placed else 0))

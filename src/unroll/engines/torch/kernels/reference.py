@@ -13,7 +13,7 @@ from unroll.model.network import Network, States, embed, state_at
 
 
 class _Clip(torch.autograd.Function):
-    """Nothing on the way forward; on the way back the gradient is clipped, element by element."""
+    """Does nothing in the forward pass; clips the gradient, element by element, in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, limit: float) -> Tensor:
@@ -26,7 +26,7 @@ class _Clip(torch.autograd.Function):
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """Every cell, every device, in all precisions but bfloat16."""
+    """Accept every cell on every device, in all precisions but bfloat16."""
     return products_by_torch(network)
 
 
@@ -43,7 +43,8 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
         history = []
         for t in range(ids_MTB.shape[1]):
             product = embed(layer.W_x, ids_MTB[:, t]) if h_MTBH is None else h_MTBH[:, t] @ layer.W_x
-            pre_x, pre_h = product + layer.b.unsqueeze(1), state[0] @ layer.W_h
+            pre_x = product + layer.b.unsqueeze(1)
+            pre_h = state[0] @ layer.W_h
             state, _ = network.cell.forward(pre_x, pre_h, state, layer.extra, clip)
             history.append(state)
         over_time = tuple(torch.stack(component, dim=1) for component in zip(*history, strict=True))

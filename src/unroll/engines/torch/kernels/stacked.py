@@ -1,7 +1,7 @@
-"""Each cell's own backward, over the run axis, on any device that torch knows.
+"""Uses each cell's own backward, over the run axis, on any device that torch knows.
 
-A layer runs over all time steps before the next begins, so that its input product is one large product. On the way
-back, the loop only carries the state's gradient; the gradient of W_h is one large product after it. (Letting autograd
+A layer runs over all time steps before the next begins, so that its input product is one large product. The loop of the
+backward pass only carries the state's gradient; the gradient of W_h is one large product after it. (Letting autograd
 add up that gradient step by step costs eight times as much.)
 """
 
@@ -21,7 +21,7 @@ RANK = 1
 
 
 def supports(network: Network, device: torch.device) -> str | None:
-    """Every cell, every device, in all precisions but bfloat16."""
+    """Accept every cell on every device, in all precisions but bfloat16."""
     return products_by_torch(network)
 
 
@@ -37,7 +37,8 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
             M, T, B, H = h_MTBH.shape
             product = torch.baddbmm(layer.b.unsqueeze(1), h_MTBH.reshape(M, T * B, H), layer.W_x)
             pre_x_MTBG = product.view(M, T, B, -1)
-        names, keep = tuple(layer.extra), torch.is_grad_enabled()
+        names = tuple(layer.extra)
+        keep = torch.is_grad_enabled()
         over_time = _Layer.apply(
             network.cell, network.clip, names, keep, pre_x_MTBG, layer.W_h, *layer.extra.values(), *state
         )
@@ -56,12 +57,13 @@ class _Layer(torch.autograd.Function):
         cell: RecurrentCell,
         clip: float,
         names: tuple[str, ...],
-        keep: bool,  # what the way back needs
+        keep: bool,  # keep what the backward pass needs
         pre_x_MTBG: Tensor,
         W_h: Tensor,
         *rest: Tensor,
     ) -> State:
-        extra, first = dict(zip(names, rest, strict=False)), rest[len(names) :]
+        extra = dict(zip(names, rest, strict=False))
+        first = rest[len(names) :]
         M, T = pre_x_MTBG.shape[:2]
         after = tuple(s.new_empty(M, T, *s.shape[1:]) for s in first)
         saved, state = [], first
@@ -82,8 +84,10 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         cell, clip, names = ctx.cell, ctx.clip, ctx.names
         W_h, *rest = ctx.saved_tensors
-        extra, rest = dict(zip(names, rest, strict=False)), rest[len(names) :]
-        first, after = tuple(rest[: len(cell.STATES)]), tuple(rest[len(cell.STATES) :])
+        extra = dict(zip(names, rest, strict=False))
+        rest = rest[len(names) :]
+        first = tuple(rest[: len(cell.STATES)])
+        after = tuple(rest[len(cell.STATES) :])
         d_h_MTBH = gradients[0]
         M, T, B, H = d_h_MTBH.shape
         W_h_back = W_h.transpose(1, 2)

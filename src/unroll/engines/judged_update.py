@@ -1,4 +1,4 @@
-"""Which runs take an update, in torch's own operations: what the plain update and the CPU's have in common.
+"""Judges which runs take an update, in torch's own operations. The plain update and the CPU's updates share it.
 
 Shapes: M runs, K scored positions, B rows.
 """
@@ -23,11 +23,11 @@ class JudgedUpdate(Update):
         self._weight_M = fleet.weights_MK.double().sum(-1)
 
     def computing(self) -> AbstractContextManager[None]:
-        """Nothing: torch multiplies as it is asked to."""
+        """Nothing surrounds the computation here."""
         return nullcontext()
 
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Which runs take this update, and every parameter's gradient; the losses are counted."""
+        """Return which runs take this update, and every parameter's gradient; count the losses."""
         weighted_MKB = nll_MKB * self._d_nll_MKB
         loss_M = weighted_MKB.detach().sum((1, 2))
         # The gradient of one number: given a gradient, torch imports modules for half a second that nothing here needs.
@@ -39,7 +39,7 @@ class JudgedUpdate(Update):
         return alive_M, gradients
 
     def _alive(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
-        """The runs that have not ended, and whose loss and gradients are finite."""
+        """Select the runs that have not ended and have a finite loss and finite gradients."""
         fleet = self.fleet
         going_M = (fleet.stopped_M == 0) & (fleet.last_M > fleet.number)
         finite_M = loss_M.abs() < torch.inf
@@ -57,9 +57,9 @@ class JudgedUpdate(Update):
 
 
 def loss_gradient(fleet: FleetTensors) -> Tensor:
-    """The gradient of a fleet's loss with respect to each likelihood: the loss is a fixed sum of them. [M, K, B]."""
-    share_MK = fleet.weights_MK * (1 / fleet.rows)
-    return share_MK.unsqueeze(-1).repeat(1, 1, fleet.rows)
+    """The gradient of a fleet's loss with respect to each likelihood, [M, K, B]: the loss is a fixed sum of them."""
+    weight_MK = fleet.weights_MK * (1 / fleet.rows)
+    return weight_MK.unsqueeze(-1).repeat(1, 1, fleet.rows)
 
 
 def gradients_of(
@@ -68,14 +68,14 @@ def gradients_of(
     arriving: Tensor | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> dict[str, Tensor]:
-    """Every parameter's gradient. `finish` waits for what the way back began elsewhere."""
+    """Every parameter's gradient. `finish` waits for work that the backward pass began on another stream."""
     gradients = torch.autograd.grad(loss, list(parameters.values()), arriving)
     finish()
     return {name: g.contiguous() for name, g in zip(parameters, gradients, strict=True)}
 
 
 def per_run(value_M: Tensor, tensor: Tensor) -> Tensor:
-    """A value for each run, shaped to broadcast over a tensor."""
+    """Reshape a value for each run, so that it broadcasts over a tensor."""
     return value_M.view(-1, *[1] * (tensor.dim() - 1))
 
 
@@ -88,8 +88,9 @@ def change(
     count: int | Tensor,
     all_alive: bool = False,
 ) -> None:
-    """Change one parameter and its moments in place, where a run is alive."""
-    rate, alive = per_run(fleet.learning_rate_M, gradient), per_run(alive_M, gradient)
+    """Change one parameter and its moments in place, for the runs that are alive."""
+    rate = per_run(fleet.learning_rate_M, gradient)
+    alive = per_run(alive_M, gradient)
     amount, new_moments = fleet.optimiser.update(gradient, moments, rate, count)
     parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
     for old, new in zip(moments, new_moments, strict=True):

@@ -1,6 +1,7 @@
 """The update of a fleet's parameters on the CPU in one pass over memory, compiled: see `builder.py`.
 
-Tensors are taken in pieces, each a row of a table that the code reads: a call for each would cost more than its work.
+Tensors are changed in pieces. Each piece is a row of a table that the code reads; a call for each piece would cost more
+than its work.
 """
 
 from __future__ import annotations
@@ -17,37 +18,38 @@ from unroll.engines.cpu import optimisers, parallel_calls, workers
 from unroll.engines.cpu.builder import Code, Value, Variable
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import start
-from unroll.engines.judging import JudgedUpdate
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.model.engine import FleetTensors
 from unroll.model.optimisers import Optimiser
 
-PIECE = 1 << 16  # elements that a thread changes before it looks for more; whole vectors
-ALONE = 1 << 16  # elements that are not worth a second thread
+PIECE = 1 << 16  # elements that a thread changes before it takes another piece; whole vectors
+ONE_THREAD = 1 << 16  # with fewer elements, a second thread does not pay
 
 
 def _pieces(tensors: Sequence[Sequence[Tensor]]) -> list[tuple[int, ...]]:
-    """A row a piece, run by run: how many elements, of which run, and where it begins in each tensor."""
+    """A row for each piece, run by run: its number of elements, its run, and its address in each tensor."""
     rows = []
     for m in range(len(tensors[0][0])):
-        for own in tensors:
-            elements = own[0].numel() // len(own[0])
-            begins = [start(x, m) for x in own]
+        for group in tensors:
+            elements = group[0].numel() // len(group[0])
+            begins = [start(x, m) for x in group]
             for n in range(0, elements, PIECE):
-                places = (begin + n * own[0].element_size() for begin in begins)
-                rows.append((min(PIECE, elements - n), m, *places))
+                addresses = (begin + n * group[0].element_size() for begin in begins)
+                rows.append((min(PIECE, elements - n), m, *addresses))
     return rows
 
 
 def _each(function: Callable[..., None], pieces: list[tuple[int, ...]], *others: Tensor) -> None:
-    """The function for all pieces, threads sharing them."""
-    enough = sum(elements * len(begins) for elements, _m, *begins in pieces) >= ALONE
-    threads, table = min(workers.count(), len(pieces)) if enough else 1, torch.tensor(pieces)
-    told = (table.data_ptr(), *(x.data_ptr() for x in others), len(pieces))
-    parallel_calls.do(function, [(*told, thread, threads) for thread in range(threads)])
+    """Call the function for all pieces, which threads share."""
+    enough = sum(elements * len(begins) for elements, _m, *begins in pieces) >= ONE_THREAD
+    threads = min(workers.count(), len(pieces)) if enough else 1
+    table = torch.tensor(pieces)
+    arguments = (table.data_ptr(), *(x.data_ptr() for x in others), len(pieces))
+    parallel_calls.do(function, [(*arguments, thread, threads) for thread in range(threads)])
 
 
 class CompiledUpdate(JudgedUpdate):
-    """One optimiser, for all parameters of a fleet."""
+    """Applies one optimiser to all parameters of a fleet."""
 
     def __init__(self, fleet: FleetTensors) -> None:
         super().__init__(fleet)
@@ -56,23 +58,23 @@ class CompiledUpdate(JudgedUpdate):
 
     @staticmethod
     def knows(optimiser: Optimiser) -> bool:
-        """Whether an optimiser's file has its machine code."""
+        """Whether an optimiser has a file of machine code."""
         return optimisers.of(optimiser) is not None
 
     def begin(self, count: int) -> None:
-        """The next update has this number, counted from 1."""
+        """Begin the update with this number, counted from 1."""
         self._factors.copy_(torch.tensor(self._code.factors(count), dtype=torch.float64))
 
     def finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """Whether every gradient of each run is finite: [M]."""
         tensors = list(gradients.values())
         pieces = _pieces([(gradient,) for gradient in tensors])
-        nothing = tensors[0].new_empty(len(pieces))
-        _each(_look_for(8 * nothing.element_size()), pieces, nothing)
-        return (nothing.view(len(tensors[0]), -1) == 0).all(1)
+        zeros = tensors[0].new_empty(len(pieces))
+        _each(_check_for(8 * zeros.element_size()), pieces, zeros)
+        return (zeros.view(len(tensors[0]), -1) == 0).all(1)
 
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
-        """Change weights and moments in place where a run is alive."""
+        """Change weights and moments of the runs that are alive, in place."""
         fleet = self.fleet
         tensors = [(fleet.parameters[name], gradient, *fleet.moments[name]) for name, gradient in gradients.items()]
         code = _change_for(self._code, len(fleet.optimiser.MOMENTS), 8 * fleet.learning_rate_M.element_size())
@@ -80,9 +82,9 @@ class CompiledUpdate(JudgedUpdate):
 
 
 @cache
-def _look_for(bits: int) -> Callable[..., None]:
-    def look(code: Code, table: Value, out: Value, rows: Value, first: Value, step: Value) -> None:
-        """0 if all of a row are finite: 0 times anything else is not a number, and stays so in a sum."""
+def _check_for(bits: int) -> Callable[..., None]:
+    def check(code: Code, table: Value, out: Value, rows: Value, first: Value, step: Value) -> None:
+        """Store 0 if all elements of a row are finite; 0 times any other element is a NaN, and so is its sum."""
         with _rows(code, table, 1, rows, first, step) as (row, n, _m, x):
             sums = Variable(code, code.constant(0.0))
             with code.loop(n // code.lanes) as v:
@@ -92,12 +94,13 @@ def _look_for(bits: int) -> Callable[..., None]:
                 total.set(total.get() + code.load_element(code.at(x, n - n % code.lanes + r)) * 0.0)
             code.store_element(total.get(), code.at(out, row))
 
-    return make(look, bits, "aannn")
+    return make(check, bits, "aannn")
 
 
 @cache
 def _change_for(optimiser: Any, moments: int, bits: int) -> Callable[..., None]:
-    several, tensors = len(optimiser.factors(1)), 2 + moments
+    factor_count = len(optimiser.factors(1))
+    tensors = 2 + moments
 
     def change(
         code: Code,
@@ -109,15 +112,17 @@ def _change_for(optimiser: Any, moments: int, bits: int) -> Callable[..., None]:
         first: Value,
         step: Value,
     ) -> None:
-        wide = [code.load_spread(code.at(factors, n)) for n in range(several)]
+        factor_vectors = [code.load_spread(code.at(factors, n)) for n in range(factor_count)]
         with _rows(code, table, tensors, rows, first, step) as (_row, n, m, *begins):
             rate = code.load_spread(code.at(rates, m))
 
-            def vector(places: list[Value]) -> None:
-                p, g, *held = places
-                amount, new_moments = optimiser.written(code, code.load(g), [code.load(x) for x in held], rate, *wide)
-                for place, value in zip((p, *held), (code.load(p) - amount, *new_moments), strict=True):
-                    code.store(value, place)
+            def vector(addresses: list[Value]) -> None:
+                p, g, *held = addresses
+                amount, new_moments = optimiser.written(
+                    code, code.load(g), [code.load(x) for x in held], rate, *factor_vectors
+                )
+                for address, value in zip((p, *held), (code.load(p) - amount, *new_moments), strict=True):
+                    code.store(value, address)
 
             with code.loop(code.load_index(alive, m)):  # once or not at all
                 with code.loop(n // code.lanes) as v:
@@ -127,11 +132,11 @@ def _change_for(optimiser: Any, moments: int, bits: int) -> Callable[..., None]:
     return make(change, bits, "aaaannn")
 
 
-def _rest(code: Code, places: list[Value], rest: Value, vector: Callable[[list[Value]], None]) -> None:
-    """What is less than a vector is done where there is room for a whole one."""
-    rooms = [code.vector_room() for _ in places]
+def _rest(code: Code, addresses: list[Value], rest: Value, vector: Callable[[list[Value]], None]) -> None:
+    """Change the last elements, fewer than a vector, in copies of a whole vector."""
+    rooms = [code.vector_room() for _ in addresses]
 
-    def copied(sources: list[Value], goals: list[Value]) -> None:
+    def copy(sources: list[Value], goals: list[Value]) -> None:
         with code.loop(rest) as r:
             for source, goal in zip(sources, goals, strict=True):
                 code.store_element(code.load_element(code.at(source, r)), code.at(goal, r))
@@ -139,18 +144,18 @@ def _rest(code: Code, places: list[Value], rest: Value, vector: Callable[[list[V
     with code.loop((rest + (code.lanes - 1)) // code.lanes):  # once or not at all
         for room in rooms:
             code.store(code.constant(0.0), room)
-        copied(places, rooms)
+        copy(addresses, rooms)
         vector(rooms)
-        copied(rooms, places)
+        copy(rooms, addresses)
 
 
 @contextmanager
 def _rows(
     code: Code, table: Value, tensors: int, rows: Value, first: Value, step: Value
 ) -> Iterator[tuple[Value, ...]]:
-    """What is written inside happens for every row of a thread: its place, elements, run, and where they begin."""
+    """Repeat what is written inside for every row of a thread: its index, elements, run, and addresses."""
     width = 2 + tensors
     with code.loop((rows - first + step - 1) // step) as n:
         row = first + n * step
-        elements, m, *begins = (code.load_index(table, row * width + place) for place in range(width))
+        elements, m, *begins = (code.load_index(table, row * width + column) for column in range(width))
         yield row, elements, m, *(code.pointer(begin) for begin in begins)

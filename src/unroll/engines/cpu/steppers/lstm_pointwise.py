@@ -1,4 +1,4 @@
-"""What follows a step's products as one compiled pass, where torch has multiplied: see `host_cells.py`."""
+"""The LSTM's pointwise work after torch's products, as one compiled pass: see `host_cells.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pointwise(
     i: Value,
     f: Value,
     g: Value,
-    h: Value,  # [rows, H]: the next state takes its place
+    h: Value,  # [rows, H]: the next state overwrites it
     c: Value,  # the same
     w: Value,  # [3, H]: the peepholes of o, i and f, if there are any
     rows: Value,
@@ -24,12 +24,12 @@ def pointwise(
     *,
     peepholes: str,
 ) -> None:
-    """The LSTM's."""
+    """Compute the next state of each row."""
     with code.loop(rows) as r, code.loop(H // code.lanes) as v:
         j = v * code.lanes
-        sums, state = ([code.load(code.at(x, r * H + j)) for x in some] for some in ((i, f, g, o), (h, c)))
-        places = () if peepholes == "off" else (1, 2, 0)
-        weights = [code.load(code.at(w, H * place + j)) for place in places]
+        sums, state = ([code.load(code.at(x, r * H + j)) for x in arrays] for arrays in ((i, f, g, o), (h, c)))
+        peephole_rows = () if peepholes == "off" else (1, 2, 0)
+        weights = [code.load(code.at(w, H * row + j)) for row in peephole_rows]
         after = lstm.Step(peepholes).forward(code, sums, state, weights)
         for value, goal in zip(after.state, (h, c), strict=True):
             code.store(value, code.at(goal, r * H + j))
@@ -37,5 +37,5 @@ def pointwise(
 
 @cache
 def pointwise_for(bits: int, peepholes: str) -> Callable[..., None]:
-    """The code, made at its first use."""
+    """The code, compiled when it is first used."""
     return make(pointwise, bits, "aaaaaaann", peepholes=peepholes)

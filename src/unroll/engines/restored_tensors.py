@@ -1,4 +1,4 @@
-"""What a recording must not change: a step runs while it is recorded, and all that it did is undone."""
+"""Tensors that get their values back. A step runs while it is recorded, and what it changed is undone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 @contextmanager
-def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Put back, at the end, what these tensors held before."""
+def restored(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Give these tensors their values back at the end of the block."""
     before = [tensor.clone() for tensor in tensors]
     try:
         yield
