@@ -18,14 +18,14 @@ def test_the_python_of_the_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(SENTENCE * 60)
-    result = unroll("train", "text.txt", "--batches", 20, *TINY, "--out", "runs/first")
+    result = unroll("train", "text.txt", "--batches", 20, *TINY, "--out", "runs/poems")
     assert result.code == 0, result.err
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "torch.md").read_text("utf-8"), re.M | re.S)
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/torch.md", "exec"), names)
     assert len(blocks) == 7
-    assert {"first", "trained-in-torch", "brought-in"} == {path.name for path in (tmp_path / "runs").iterdir()}
+    assert {"poems", "trained-in-torch", "brought-in"} == {path.name for path in (tmp_path / "runs").iterdir()}
     printed = capsys.readouterr().out
     assert printed == names["text"] + "\n"
     assert len(names["text"]) == len("the ") + 40

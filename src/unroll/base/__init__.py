@@ -1,1 +1,1 @@
-"""The ground for all rooms: errors, plug-ins, whole files, locks, limits, randomness, the cache, the version."""
+"""What everything stands on: errors, plug-ins, whole files, locks, limits, randomness, the cache, the version."""

@@ -1,1 +1,1 @@
-"""The backends that compute fast, a room for each, and the choice between them."""
+"""How it is computed fast: a room for each backend, and the one seam in front of them."""
