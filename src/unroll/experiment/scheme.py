@@ -24,6 +24,7 @@ from typing import Any
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.experiment.settings import setting
 
 # The paper's names for three points of the plane: (loss, state).
 TRAINING_PROCEDURES = {
@@ -58,14 +59,17 @@ class Scheme:
     (0.25, 0.5, 0.75, 1.0)
     """
 
-    loss: str = "equal"
-    state: str = "learned"
-    sample: str = "windowed"
-    k1: int = 20
-    k2: int = 100
-    k3: int | None = None
-    normalise: bool = False
-    reset: str | float = "epoch"
+    # `--train` says those that have no sentence of their own.
+    loss: str = setting("scheme", "equal")
+    state: str = setting("scheme", "learned")
+    sample: str = setting(
+        "scheme", "windowed", "Sampling procedure: windowed or progressive.", trains=False, varies=True
+    )
+    k1: int = setting("scheme", 20, "Tokens between two updates [{default}]. Small k1 uses data best.")
+    k2: int = setting("scheme", 100, "Tokens that gradients flow back [{default}]; the length of a window.")
+    k3: int | None = setting("scheme", None)
+    normalise: bool = setting("scheme", False)
+    reset: str | float = setting("scheme", "epoch")
 
     def __post_init__(self) -> None:
         if type(self.reset) is int:

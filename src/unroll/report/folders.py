@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from unroll.base.errors import RunError
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.scheme import SCHEMES, Scheme
+from unroll.experiment.settings import settings_of
 from unroll.model.conditioning import PROCEDURES
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper.records import COLUMNS, Curve
 
-# What training sees and a curve tells by a name of its own, or by its corpus's hash.
-TOLD = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
+# Settings that a curve says under another name, or by its corpus's hash.
+SAID_ELSEWHERE = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
 OTHER = 0  # the number of a scheme that the paper does not have
 
 
@@ -89,15 +89,19 @@ def _number(scheme: Scheme, sample: str) -> int:
 
 
 def _variant(experiment: Experiment) -> dict[str, Any]:
-    """What differs from the paper's set-up and has no column of its own."""
-    seen = [f.name for f in fields(Experiment) if f.metadata.get("trains") and f.name not in TOLD]
-    names = [*seen, "test_tokens"]  # a perplexity of a part of the test set is another number
+    """What differs from the paper's set-up and has no field of its own: what training sees, or a table shows."""
     plain = Experiment()
-    own = {name: getattr(experiment, name) for name in names if getattr(experiment, name) != getattr(plain, name)}
+    varied = {
+        each.name: getattr(experiment, each.name)
+        for each, known in settings_of(Experiment)
+        if (known.trains or known.column)
+        and each.name not in SAID_ELSEWHERE
+        and getattr(experiment, each.name) != getattr(plain, each.name)
+    }
     if experiment.cell != "lstm":  # another cell has neither
-        own.pop("peepholes", None)
-        own.pop("forget_bias", None)
-    return own
+        varied.pop("peepholes", None)
+        varied.pop("forget_bias", None)
+    return varied
 
 
 def _text(value: Any) -> str | None:

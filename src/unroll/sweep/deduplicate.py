@@ -6,29 +6,16 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.run_names import run_name, shape_of
+from unroll.experiment.settings import settings_of
 from unroll.model.conditioning import PROCEDURES
 
 LONGEST = 120  # letters of a name
-# What a name always tells has its own words; the rest is told only where it varies.
-TOLD = {
-    "corpus",
-    "title",
-    "scheme",
-    "cell",
-    "layers",
-    "hidden",
-    "seed",
-    "sha256",
-    "files",
-    "bytes",
-    "tokens",
-    "unique",
-    "evaluate",
-    "evaluate_carried",
-}
+IN_EVERY_NAME = {"cell", "layers", "hidden", "seed"}
+MERGED = {"evaluate", "evaluate_carried"}  # one training answers requests that differ in these
 
 
 @dataclass(frozen=True)
@@ -55,8 +42,8 @@ def distinct(asked: Iterable[Experiment]) -> list[Training]:
         ).append(e)
     groups = [tuple(sorted(group, key=_order)) for group in together.values()]
     names = _names([group[0] for group in groups])
-    found = [Training(name, _merged(group), group) for name, group in zip(names, groups, strict=True)]
-    return sorted(found, key=lambda training: natural(training.name))
+    trainings = [Training(name, _merged(group), group) for name, group in zip(names, groups, strict=True)]
+    return sorted(trainings, key=lambda training: natural(training.name))
 
 
 def named(name: str, asked: Sequence[Experiment]) -> Training:
@@ -99,14 +86,15 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
 
 
 def _varied(experiments: Sequence[Experiment]) -> list[str]:
-    """The settings that do not have one value everywhere, but for those that every name tells."""
-    names = [f.name for f in fields(Experiment) if f.name not in TOLD]
+    """The settings that do not have one value everywhere, but for those that every name says."""
+    names = [
+        each.name for each, known in settings_of(Experiment) if known.help and each.name not in IN_EVERY_NAME | MERGED
+    ]
     return [name for name in names if len({getattr(e, name) for e in experiments}) > 1]
 
 
 def _name(experiment: Experiment, varied: Iterable[str]) -> str:
     e, s = experiment, experiment.scheme
-    words = [e.title or e.corpus or "text", s.training, f"k1_{s.k1}", f"k2_{s.k2}", f"{e.cell}{e.layers}x{e.hidden}"]
-    words += [f"{name}_{getattr(e, name)}" for name in varied] + [f"seed{e.seed}"]
-    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words)).strip("-.")
-    return plain[:LONGEST].rstrip("-.")
+    values = [(name, getattr(e, name)) for name in varied]
+    name = run_name(e.title or e.corpus or "text", s.training, s.k1, s.k2, shape_of(e), e.seed, values)
+    return name[:LONGEST].rstrip("-.")

@@ -14,14 +14,24 @@ from typing import Any
 
 from unroll.base.errors import UnrollError
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.settings import columns_of
 from unroll.runs.folder import RunFolder
 from unroll.sweep.deduplicate import Training, natural, place
 
-SETTINGS = (
+# A column keeps the place that it had in earlier versions; that of a newer setting follows these.
+FIRST = (
     "cell", "peepholes", "layers", "hidden", "dense", "dropout", "forget_bias", "optimiser", "learning_rate", "rows",
     "clip", "rotation", "shuffle", "precision", "batches", "seed", "split_seed", "test_tokens",
 )  # fmt: skip
 RESULTS = ("state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason")
+
+
+def settings(described: type = Experiment) -> tuple[str, ...]:
+    """The settings that have a column, in the table's order."""
+    return tuple(sorted(columns_of(described), key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)))
+
+
+SETTINGS = settings()
 COLUMNS = ("run", "corpus", "scheme", "training", "sample", "k1", "k2", *SETTINGS, *RESULTS)
 
 Row = dict[str, Any]

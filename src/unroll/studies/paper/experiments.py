@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from unroll.base.errors import ConfigurationError, CorpusError, InputError
 from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.run_names import run_name
 from unroll.experiment.scheme import SCHEMES, Scheme
 from unroll.studies.paper.figures import BEST, CORPORA, FIGURES, OURS, Series, training
 from unroll.sweep.deduplicate import Training
@@ -135,6 +135,5 @@ def wanted(
 
 def _name(one: Series, seed: int, identity: str) -> str:
     """A folder's name that does not depend on what else is asked for."""
-    words = [one.corpus, one.train, f"k1_{one.k1}", f"k2_{one.k2}", f"lstm{one.layers}x{one.hidden}"]
-    words += [f"{name}_{value}" for name, value in one.varied] + [f"seed{seed}", identity[:8]]
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words))
+    shape = f"lstm{one.layers}x{one.hidden}"  # that of the paper, whatever the scale
+    return run_name(one.corpus, one.train, one.k1, one.k2, shape, seed, one.varied, identity[:8])
