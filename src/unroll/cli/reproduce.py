@@ -116,7 +116,7 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
 def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:
     from dataclasses import asdict
 
-    from unroll.cli.sweep_display import watch
+    from unroll.cli.sweep_display import show_failures, watch
 
     def timed(time: Time) -> None:
         if not quiet:
@@ -145,7 +145,5 @@ def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -
             show(f"{figure}: {curves}")
         show(f"{duration(trained)} of training and {duration(evaluated)} of evaluation, by the records")
     if failures:
-        say(f"{len(failures)} runs could not be trained:")
-        for reason in dict.fromkeys(str(failure["reason"]) for failure in failures.values()):
-            say(f"  {reason}")
+        show_failures(failures)
         raise typer.Exit(1)

@@ -22,7 +22,6 @@ from unroll.sweep import launchers
 if TYPE_CHECKING:
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.folder import SweepFolder
-    from unroll.sweep.table import Row
 
 
 @options.with_settings(lists=True, train=Scheme, preset=Experiment)
@@ -200,7 +199,7 @@ def _sweep(
     quiet: bool,
     json: bool,
 ) -> None:
-    from unroll.cli.sweep_display import print_table, watch
+    from unroll.cli.sweep_display import print_table, show_failures, watch
     from unroll.sweep import table
     from unroll.sweep.sweep import results
     from unroll.sweep.sweep import sweep as drive
@@ -225,13 +224,5 @@ def _sweep(
     if not quiet:
         say(f"Table: {folder.path / 'table.csv'}.  Runs: {folder.path / 'runs'}")
     if failures:
-        _tell(failures, rows)
+        show_failures(failures, len({row["run"] for row in rows}))
         raise typer.Exit(1)
-
-
-def _tell(failures: dict[str, dict[str, Any]], rows: list[Row]) -> None:
-    say(f"{len(failures)} of {len({row['run'] for row in rows})} runs could not be trained:")
-    for reason in dict.fromkeys(failure["reason"] for failure in failures.values()):
-        names = [name for name, failure in failures.items() if failure["reason"] == reason]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        say(f"  {', '.join(names[:3])}{more}: {reason}")
