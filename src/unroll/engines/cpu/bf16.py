@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from unroll.engines.cpu import amx
-from unroll.engines.cpu.builder import Code, Value, vector_bytes
+from unroll.engines.cpu.builder import Code, Value, shuffled, vector_bytes
 
 UPPER, EXPONENT = 0xFFFF0000, 0x7F800000  # bits of a word, of a float32
 SIGN, QUIET = 0x8000, 0x40  # of a bfloat16; the second makes sure that what is not a number is no infinity
@@ -76,8 +76,8 @@ def _joined(code: Code, low: Value, high: Value, places: Iterable[int]) -> Value
         # The upper halves of the words of both vectors, as they lie in memory.
         few = ir.VectorType(ir.IntType(16), code.lanes)
         upper = [builder.trunc(_rounded(code, x), few) for x in (low, high)]
-        both = _shuffled(code, upper[0], upper[1], range(2 * code.lanes))
-    return Value(code, builder.bitcast(_shuffled(code, both, both, places), code.vector))
+        both = shuffled(code.builder, upper[0], upper[1], range(2 * code.lanes))
+    return Value(code, builder.bitcast(shuffled(code.builder, both, both, places), code.vector))
 
 
 def _rounded(code: Code, x: Value) -> Any:
@@ -99,11 +99,3 @@ def _rounded(code: Code, x: Value) -> Any:
         rounded,
     )
     return builder.select(builder.fcmp_unordered("uno", x.it, x.it), builder.or_(upper, constant(QUIET)), rounded)
-
-
-def _shuffled(code: Code, a: Any, b: Any, places: Iterable[int]) -> Any:
-    from llvmlite import ir
-
-    chosen = list(places)
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)
-    return code.builder.shuffle_vector(a, b, mask)

@@ -12,7 +12,7 @@ the same numbers, wherever they lie and whatever is computed beside them.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Any
@@ -191,9 +191,8 @@ class Code:
     def spread(self, element: Value) -> Value:
         """One number in every place of a vector."""
         builder, none = self.builder, self._ir.Constant(self.vector, self._ir.Undefined)
-        zeros = self._ir.Constant(self._ir.VectorType(self._ir.IntType(32), self.lanes), [0] * self.lanes)
         first = builder.insert_element(none, element.it, self._ir.Constant(self._ir.IntType(32), 0))
-        return Value(self, builder.shuffle_vector(first, none, zeros))
+        return Value(self, shuffled(builder, first, none, [0] * self.lanes))
 
     def load_spread(self, address: Value) -> Value:
         """The element that stands there, in every place of a vector."""
@@ -290,6 +289,14 @@ class Code:
 
 
 Write = Callable[..., None]
+
+
+def shuffled(builder: Any, a: Any, b: Any, places: Iterable[int]) -> Any:
+    """The elements in these places of two vectors, counted through the first and on through the second."""
+    from llvmlite import ir
+
+    chosen = list(places)
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen))
 
 
 def write_into(function: Any, bits: int, write: Write, narrow: bool = False) -> None:

@@ -9,7 +9,7 @@ Shapes: M runs, N rows, H columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from unroll.base import randomness
 from unroll.base.randomness import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.buffer_pool import take
-from unroll.engines.cpu.builder import Code, Value, vector_bytes
+from unroll.engines.cpu.builder import Code, Value, shuffled, vector_bytes
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import start
 from unroll.model.dropout import Dropout
@@ -72,8 +72,7 @@ def _write(
         if isinstance(number, int):
             return ir.Constant(kind, [number] * lanes)
         none, zero = ir.Constant(kind, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-        places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        return builder.shuffle_vector(builder.insert_element(none, number, zero), none, places)
+        return shuffled(builder, builder.insert_element(none, number, zero), none, [0] * lanes)
 
     def word(value: Any) -> Any:
         return builder.and_(value, every(WORD))
@@ -94,17 +93,12 @@ def _write(
             c1, c3 = word(p1), word(p0)
         found = [builder.select(builder.icmp_unsigned("<", c, least), dropped, kept) for c in (c0, c1, c2, c3)]
         # The four words of a block are neighbours: all the first words stand in the first vector, and so on.
-        halves = [_joined(builder, found[n : n + 2], range(2 * lanes)) for n in (0, 2)]
-        neighbours = _joined(builder, halves, [lane + lanes * place for lane in range(lanes) for place in range(4)])
+        halves = [shuffled(builder, found[n], found[n + 1], range(2 * lanes)) for n in (0, 2)]
+        neighbours = shuffled(
+            builder, halves[0], halves[1], [lane + lanes * place for lane in range(lanes) for place in range(4)]
+        )
         goal = code.at(out, (first + n) * (4 * lanes))
         builder.store(neighbours, goal.it, align=code.bits // 8)
-
-
-def _joined(builder: Any, two: Sequence[Any], places: Sequence[int]) -> Any:
-    """The elements in these places of two vectors, one behind the other."""
-    from llvmlite import ir
-
-    return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), len(places)), list(places)))
 
 
 @cache

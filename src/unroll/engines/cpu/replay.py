@@ -11,7 +11,6 @@ So what is recorded may depend only on what stands in tensors that outlive it, n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -20,16 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unroll.engines.cpu.this_thread import this_thread
+
 Again = Callable[[], object]
-
-
-class _Own(threading.local):
-    """What each thread knows for itself."""
-
-    tape: Tape | None = None  # the one that records
-
-
-_own = _Own()
 
 
 class Tape(TorchDispatchMode):
@@ -46,11 +38,11 @@ class Tape(TorchDispatchMode):
 
     def __enter__(self) -> Tape:
         super().__enter__()
-        _own.tape = self
+        this_thread.tape = self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _own.tape = None
+        this_thread.tape = None
         super().__exit__(*error)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -74,8 +66,8 @@ class Tape(TorchDispatchMode):
 
 def done(again: Again) -> None:
     """Something was done that torch does not know of: a tape that records here will do it again."""
-    if _own.tape:
-        _own.tape.add(again)
+    if this_thread.tape:
+        this_thread.tape.add(again)
 
 
 def _apart(x: Any) -> Any:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from unroll.engines.cpu.builder import Code, Value
 from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.this_thread import this_thread
 
 FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call by which a thread sleeps until a word of memory changes
 SLEEP, WAKE = 128, 129  # what it is asked for, within one process
@@ -73,22 +74,15 @@ class Crew:
         self._table = np.array([*self._table, post.ctypes.data], np.int64)
 
 
-class _Own(threading.local):
-    """What each thread knows for itself."""
-
-    crew: Crew | None = None
-
-
-_own = _Own()
-
-
 def own() -> Crew | None:
     """This thread's crew; None where there are none."""
     if not available():
         return None
-    if _own.crew is None or _own.crew.process != os.getpid():  # a process that forked has no thread but one
-        _own.crew = Crew()
-    return _own.crew
+    if (
+        this_thread.crew is None or this_thread.crew.process != os.getpid()
+    ):  # a process that forked has no thread but one
+        this_thread.crew = Crew()
+    return this_thread.crew
 
 
 @cache
