@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unroll.base import atomic_files, locks, untrusted
 from unroll.base.errors import ConfigurationError, RunError
@@ -36,6 +36,8 @@ from unroll.runs.checkpoints import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Meaning = TypeVar("Meaning")
 
 CHECKPOINTS = "checkpoints"
 # The files of a run, with the most bytes that each is read to have.
@@ -68,6 +70,7 @@ class RunFolder:
         self.path = Path(path)
         self._checkpoints = Checkpoints(self.path / CHECKPOINTS)
         self._last_line: tuple[int, str] | None = None  # how long metrics.jsonl was, and its last line's digest
+        self._parsed: dict[str, tuple[str, Any]] = {}  # of a file: the text that was parsed last, and its meaning
 
     @classmethod
     def create(cls, path: str | Path, experiment: Experiment, vocabulary: Vocabulary) -> RunFolder:
@@ -151,7 +154,7 @@ class RunFolder:
         """run.toml, read and checked."""
         where = str(self.path / "run.toml")
         try:
-            return read_toml(self._text("run.toml"), where)
+            return self._meaning("run.toml", read_toml)
         except ConfigurationError as error:
             # What is out of range is said as for an option, which is in no file.
             raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
@@ -186,7 +189,7 @@ class RunFolder:
     @property
     def vocabulary(self) -> Vocabulary:
         """vocabulary.json, read and checked."""
-        return Vocabulary.from_json(self._text("vocabulary.json"), str(self.path / "vocabulary.json"))
+        return self._meaning("vocabulary.json", Vocabulary.from_json)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -375,6 +378,14 @@ class RunFolder:
             missing=f"{self.path} is no run folder. Give the folder that `unroll train --out` made.",
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
+
+    def _meaning(self, name: str, parse: Callable[[str, str], Meaning]) -> Meaning:
+        """What a file says. It is read every time, and parsed only where its text has changed."""
+        text = self._text(name)
+        if name not in self._parsed or self._parsed[name][0] != text:
+            self._parsed[name] = text, parse(text, str(self.path / name))
+        meaning: Meaning = self._parsed[name][1]
+        return meaning
 
     def _text(self, name: str) -> str:
         path = self.path / name
