@@ -105,7 +105,7 @@ def hand_over(
 
 def _stream(run: Run, asked: Checked) -> None:
     """Texts one under the other: the first that is not finished is shown as it is drawn, later ones wait for it."""
-    from unroll.sampling.api import stream_checked
+    from unroll.sampling.api import stream_all
 
     requests, before = asked.requests, list[int]()
     if requests[0].prompt and len(requests) == 1 and on_a_terminal():
@@ -113,7 +113,7 @@ def _stream(run: Run, asked: Checked) -> None:
         before = asked.prompts[0][-1:].tolist()
     _head(f"seed {requests[0].seed}", len(requests))
     texts, ended, current = [""] * len(requests), set[int](), 0
-    for place, token in stream_checked(run, asked, before):
+    for place, token in stream_all(run, asked, before):
         texts[place] += token.text
         if place == current:
             give(token.text)

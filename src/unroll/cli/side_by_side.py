@@ -49,12 +49,12 @@ class _Column:
     """One procedure's text in lines, and the time that drawing it took."""
 
     def __init__(self, run: Run, settings: Settings, procedure: str, width: int) -> None:
-        from unroll.sampling.api import requested, stream_checked
+        from unroll.sampling.api import requested, stream_all
 
         self.procedure, self._text = procedure, Wrapped(width)
         asked = requested(run, replace(settings, sample=procedure))
         _warm(run, settings, procedure)
-        self._tokens = (token for _, token in stream_checked(run, asked))
+        self._tokens = (token for _, token in stream_all(run, asked))
         self._drawn, self._seconds = 0, 0.0
 
     def lines(self) -> Iterator[list[str]]:

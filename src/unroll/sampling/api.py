@@ -98,7 +98,7 @@ def stream(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) ->
     """The tokens of a text as they are drawn, with the arguments of `sample`."""
     settings = Settings(prompt, **controls)
     also = ["A beam search knows its text only at its end: it cannot be streamed."] * settings.searches
-    return (token for _, token in stream_checked(run, requested(run, settings, also)))
+    return (token for _, token in stream_all(run, requested(run, settings, also)))
 
 
 def sample_all(run: Run, requests: Sequence[Request], sample: str | None = None) -> list[Sample]:
@@ -119,13 +119,8 @@ def _whole(run: Run, asked: Checked) -> list[Sample]:
     ]
 
 
-def stream_all(run: Run, requests: Sequence[Request], sample: str | None = None) -> Iterator[tuple[int, Token]]:
-    """Each token of many texts as it is drawn, with its text's place."""
-    return stream_checked(run, check(run, requests, sample or run.experiment.scheme.sample))
-
-
-def stream_checked(run: Run, asked: Checked, before: Sequence[int] = ()) -> Iterator[tuple[int, Token]]:
-    """The same of texts that were checked; `before` is the token shown before each text."""
+def stream_all(run: Run, asked: Checked, before: Sequence[int] = ()) -> Iterator[tuple[int, Token]]:
+    """Each token of many texts as it is drawn, with its text's place; `before` is the token shown before each text."""
     return _drawn(run, asked, [Writer(Stops(run.vocabulary, request.stop), before) for request in asked.requests])
 
 
