@@ -17,6 +17,7 @@ from unroll.experiment.experiment import to_tables, write_toml
 from unroll.experiment.settings import columns_of, help_of, options_of, settings_of, up_to
 from unroll.experiment.settings import setting as a_setting
 from unroll.sweep import table
+from unroll.training import fleet
 
 # What the corpus says of itself, and the parts of --train: no option says these alone.
 RECORDED = {"title", "sha256", "files", "bytes", "tokens", "unique"}
@@ -27,7 +28,7 @@ NAMED_OTHERWISE = {"corpus", "scheme", "loss", "state", "k3", "normalise", "rese
 class Longer(Experiment):
     """An experiment with one line more."""
 
-    heads: int = a_setting("model", 4, "Heads of attention [{default}].", up_to(64), newer=True)
+    heads: int = a_setting("model", 4, "Heads of attention [{default}].", up_to(64), shared=True, newer=True)
 
 
 def command(name: str) -> Any:
@@ -79,6 +80,8 @@ def test_a_new_field_is_an_option_a_list_a_column_and_a_line_of_run_toml() -> No
     assert CliRunner().invoke(one, ["--heads", "8", "--ext", ".c", "--shuffle"]).exit_code == 0
     assert said == [{"heads": 8, "ext": (".c",), "shuffle": True}]
 
+    assert fleet.shared(Longer(heads=8))["heads"] == 8
+    assert fleet.why_not([Longer(heads=8), Longer()], [9, 9]) == ["Runs of one fleet share heads: here are 8 and 4."]
     assert table.settings(Longer) == (*table.SETTINGS, "heads")
     assert "heads = 8\n" in write_toml(Longer(heads=8))
     with pytest.raises(ConfigurationError, match=r"heads must be between 1 and 64\. Got 65\. Set --heads, or heads"):

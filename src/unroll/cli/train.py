@@ -146,7 +146,7 @@ def _new(
 
 
 def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[Any], preset: str) -> None:
-    """A run goes on as it began: a setting beside --resume must be the run's own, or its length."""
+    """A run goes on as it began: a setting beside --resume must be what it was, unless it is the length."""
     from unroll.runs.folder import RunFolder
 
     run = RunFolder(resume).experiment

@@ -82,29 +82,31 @@ class Experiment:
 
     scheme: Scheme = field(default_factory=Scheme)
 
-    cell: str = setting("model", "lstm", "Recurrent cell: {names} [{default}].", family="cells")
+    cell: str = setting("model", "lstm", "Recurrent cell: {names} [{default}].", family="cells", shared=True)
     peepholes: str = setting(
-        "model", "paper", "Peepholes of the LSTM: paper, lasagne or off [{default}].", one_of("paper", "lasagne", "off")
-    )
-    layers: int = setting("model", 1, "Recurrent layers [{default}].", up_to(MOST_LAYERS))
-    hidden: int = setting("model", 512, "Units of each recurrent layer [{default}].", up_to(MOST_UNITS))
-    dense: int = setting("model", 1024, "Units of the dense layer [{default}].", up_to(MOST_UNITS))
+        "model", "paper", "Peepholes of the LSTM: paper, lasagne or off [{default}].",
+        one_of("paper", "lasagne", "off"), shared=True,
+    )  # fmt: skip
+    layers: int = setting("model", 1, "Recurrent layers [{default}].", up_to(MOST_LAYERS), shared=True)
+    hidden: int = setting("model", 512, "Units of each recurrent layer [{default}].", up_to(MOST_UNITS), shared=True)
+    dense: int = setting("model", 1024, "Units of the dense layer [{default}].", up_to(MOST_UNITS), shared=True)
     dropout: float = setting("model", 0.0, "Dropout on the inputs of the dense layers [{default}].", SHARE)
     forget_bias: float = setting("model", 0.0, "First value of the LSTM's forget bias [{default}].", FINITE)
 
-    optimiser: str = setting("optimiser", "adam", "Optimiser: {names} [{default}].", family="optimisers")
+    optimiser: str = setting("optimiser", "adam", "Optimiser: {names} [{default}].", family="optimisers", shared=True)
     learning_rate: float = setting("optimiser", 0.001, "Learning rate [{default}].", RATE)
 
     batches: int = setting("training", 12800, "Updates of the weights [{default}].", at_least(1))
-    rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS))
+    rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS), shared=True)
     clip: float = setting(
-        "training", 50.0, "Limit of each gate's gradient, elementwise, at each time step [{default}].", CLIP
-    )
+        "training", 50.0, "Limit of each gate's gradient, elementwise, at each time step [{default}].", CLIP,
+        shared=True,
+    )  # fmt: skip
     seed: int = setting("training", 0, "Seed of weights, rotation and dropout [{default}].", SEED)
     precision: str = setting(
         "training", "float32",
         "Precision of products: float32, float64; faster: bfloat16, on a GPU also tf32 [{default}].",
-        one_of("float32", "float64", "tf32", "bfloat16"),
+        one_of("float32", "float64", "tf32", "bfloat16"), shared=True,
     )  # fmt: skip
     rotation: str = setting(
         "training", "random", "How the train set moves on after an epoch: random or continue [{default}].",

@@ -3,7 +3,7 @@
 From the fields follow the options of `unroll train` and `unroll sweep`, the lists of a sweep, the tables of run.toml,
 the checks, the identity of a training, the columns of table.csv and the facts of a report. A new setting is one line:
 
-    heads: int = setting("model", 4, "Heads of attention [{default}].", up_to(64), newer=True)
+    heads: int = setting("model", 4, "Heads of attention [{default}].", up_to(64), shared=True, newer=True)
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Setting:
     family: str | None = None  # the family of plug-ins whose names are its values, beside its default
     metavar: str | None = None  # what stands for a value in --help
     key: str | None = None  # its name in run.toml, where that is another one
+    shared: bool = False  # runs side by side must have one value: the shapes of their products depend on it
     newer: bool = False  # it came after a release: at its default it leaves the identity of a training as it was
 
 
@@ -48,12 +49,13 @@ def setting(
     family: str | None = None,
     metavar: str | None = None,
     key: str | None = None,
+    shared: bool = False,
     newer: bool = False,
 ) -> Any:
     """A field of a dataclass of settings. What training sees may vary; what varies has a column."""
     varies = trains and bool(help) if varies is None else varies
     column = varies if column is None else column
-    known = Setting(table, help, check, trains, varies, column, family, metavar, key, newer)
+    known = Setting(table, help, check, trains, varies, column, family, metavar, key, shared, newer)
     return field(default=default, metadata={"setting": known})
 
 

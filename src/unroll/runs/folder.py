@@ -12,7 +12,7 @@ Order matters: a metrics line is on disk before the checkpoint that counts it, a
 metrics.jsonl was. On resume the file is cut back to that, and training says those lines again.
 
 A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
-and only what has a name of our own is ever deleted. The weights carry what the other files must agree with: run.toml,
+and only files under the names above are ever deleted. The weights carry what the other files must agree with: run.toml,
 and digests of the vocabulary and of the metrics.
 """
 
@@ -101,9 +101,9 @@ class RunFolder:
             return
         if untrusted.is_folder(self.path):
             atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
-            found = list(self.path.iterdir())
-            if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in found):
-                for path in found:
+            paths = list(self.path.iterdir())
+            if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in paths):
+                for path in paths:
                     path.unlink()
         RunFolder.create(self.path, experiment, vocabulary)
 
@@ -114,8 +114,7 @@ class RunFolder:
             path = self.path / name
             try:
                 wants_folder = name == CHECKPOINTS
-                found = os.lstat(path).st_mode
-                kind = untrusted.unlike_file(found) or "a file"
+                kind = untrusted.unlike_file(os.lstat(path).st_mode) or "a file"
                 if kind != ("a folder" if wants_folder else "a file"):
                     wrong.append(f"{path} must be {'a folder' if wants_folder else 'a regular file'}: it is {kind}.")
             except OSError:
@@ -223,11 +222,11 @@ class RunFolder:
             )
         facts = self.carried_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
-        # Lines may have been cut off at the end: whoever goes on with the run is warned.
+        # Lines may have been cut off at the end: resuming the run warns of that.
         if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
             raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
-        told = "metrics" in facts and self.has_weights()
-        if status["state"] == "finished" and told and not status_file.clocks_agree(status, facts):
+        sealed = "metrics" in facts and self.has_weights()
+        if status["state"] == "finished" and sealed and not status_file.clocks_agree(status, facts):
             raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
         return lines
 
@@ -323,13 +322,13 @@ class RunFolder:
             raise RunError(f"{metrics} is damaged: its first {counted:,} bytes are not those that {name} counts.")
 
     def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
-        """Whole checkpoints, newest first, from which a run `goes_on`; others are told and passed over."""
+        """Whole checkpoints, newest first, from which a run `goes_on`; the others are passed over with a warning."""
         for batch in reversed(self.checkpoints()):
             try:
-                found = self.checkpoint(batch)
+                checkpoint = self.checkpoint(batch)
                 if goes_on:
-                    self._require_metrics(found)
-                yield found
+                    self._require_metrics(checkpoint)
+                yield checkpoint
             except RunError as error:
                 warnings.append(f"{error} It is passed over.")
 
@@ -351,12 +350,12 @@ class RunFolder:
         self._checkpoints.remove()
 
     def clear_partials(self) -> None:
-        """Remove what killed processes left half written, for whoever holds the folder."""
+        """Remove what killed processes left half written. Only a process that holds the folder may."""
         atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
         self._checkpoints.clear_partials()
 
     def remove(self) -> None:
-        """Delete the run: its own files, and the folder unless it holds something else."""
+        """Delete the run: its files, and the folder unless it holds something else."""
         self.drop_checkpoints()
         self.clear_partials()
         for name in SIZES:

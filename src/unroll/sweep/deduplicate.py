@@ -36,7 +36,8 @@ def distinct(asked: Iterable[Experiment]) -> list[Training]:
     """
     together: dict[tuple[object, ...], list[Experiment]] = {}
     for e in dict.fromkeys(asked):
-        other = None if e.scheme.sample in PROCEDURES else e.scheme.sample  # a run is scored under those, and its own
+        # A run is scored under the known procedures, and under its scheme's.
+        other = None if e.scheme.sample in PROCEDURES else e.scheme.sample
         together.setdefault(
             (e.identity, other, e.test_tokens, e.evaluations, e.device, e.kernel, e.threads), []
         ).append(e)
@@ -60,11 +61,11 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def _order(experiment: Experiment) -> tuple[int, str]:
-    return place(experiment.scheme.sample), repr(experiment)
+    return rank(experiment.scheme.sample), repr(experiment)
 
 
-def place(procedure: str) -> int:
-    """Where a procedure stands among others."""
+def rank(procedure: str) -> int:
+    """The rank of a sampling procedure, by which rows of a table are sorted."""
     return PROCEDURES.index(procedure) if procedure in PROCEDURES else len(PROCEDURES)
 
 

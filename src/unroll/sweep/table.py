@@ -16,7 +16,7 @@ from unroll.base.errors import UnrollError
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.settings import columns_of
 from unroll.runs.folder import RunFolder
-from unroll.sweep.deduplicate import Training, natural, place
+from unroll.sweep.deduplicate import Training, natural, rank
 
 # A column keeps the place that it had in earlier versions; that of a newer setting follows these.
 FIRST = (
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failures: Mapping[str, str]) -> list[Row]:
     """The table, sorted."""
-    found: dict[tuple[str, str, str], Row] = {}
+    by_request: dict[tuple[str, str, str], Row] = {}
     trainings = tuple(trainings)
     corpus = told_apart((e.title, e.sha256) for training in trainings for e in training.asked)
     for training in trainings:
@@ -48,12 +48,12 @@ def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failur
                 folders[training.name], asked.scheme.sample, failures.get(training.name)
             )
             # Requests that differ in what does nothing (a GRU's peepholes) are one run, under the first one's name.
-            found.setdefault((row["run"], row["sample"], row["corpus"]), row)
-    return sorted(found.values(), key=_order)
+            by_request.setdefault((row["run"], row["sample"], row["corpus"]), row)
+    return sorted(by_request.values(), key=_order)
 
 
 def told_apart(texts: Iterable[tuple[str, str]]) -> Callable[[str, str], str]:
-    """What to call a text, given its title and its hash: two of one title are told apart by their hashes."""
+    """What to call a text, given its title and its hash: a hash stands behind a title that two texts have."""
     hashes: dict[str, set[str]] = {}
     for title, sha256 in texts:
         hashes.setdefault(title, set()).add(sha256)
@@ -62,7 +62,7 @@ def told_apart(texts: Iterable[tuple[str, str]]) -> Callable[[str, str], str]:
 
 def _order(row: Row) -> tuple[Any, ...]:
     """By corpus, scheme, k2, k1 and shape; then by name."""
-    scheme = (row["scheme"] or math.inf, row["training"], place(row["sample"]))
+    scheme = (row["scheme"] or math.inf, row["training"], rank(row["sample"]))
     return row["corpus"], *scheme, row["k2"], row["k1"], row["layers"], row["hidden"], natural(row["run"])
 
 
@@ -98,13 +98,13 @@ def _results(folder: RunFolder, procedure: str, failure: str | None) -> Row:
 
 def best(table: Iterable[Row]) -> dict[str, Row]:
     """The row with the lowest last perplexity, for each corpus: across corpora they cannot be compared."""
-    found: dict[str, Row] = {}
+    best_of: dict[str, Row] = {}
     for row in table:
         if row["perplexity"] is not None and (
-            row["corpus"] not in found or row["perplexity"] < found[row["corpus"]]["perplexity"]
+            row["corpus"] not in best_of or row["perplexity"] < best_of[row["corpus"]]["perplexity"]
         ):
-            found[row["corpus"]] = row
-    return found
+            best_of[row["corpus"]] = row
+    return best_of
 
 
 def to_csv(table: Iterable[Row]) -> bytes:
