@@ -104,6 +104,19 @@ def test_side_by_side_is_both_procedures_from_one_prompt_and_seed(run: Path) -> 
     assert piped.err.count("tokens a second") == 2
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--beams", 2], ["--n", 3]], ids=str)
+def test_a_command_checks_its_texts_once(run: Path, options: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, check = [], api.check
+
+    def counted(*arguments: Any) -> Any:
+        checks.append(arguments)
+        return check(*arguments)
+
+    monkeypatch.setattr(api, "check", counted)
+    assert unroll("sample", run, "--prompt", "abc", "--length", 5, *options).code == 0
+    assert len(checks) == 1
+
+
 @pytest.mark.parametrize("columns", [False, True])
 def test_what_is_made_once_counts_against_neither_procedure(
     run: Path, columns: bool, monkeypatch: pytest.MonkeyPatch

@@ -85,13 +85,13 @@ def test_a_step_is_recorded_again_for_another_number_of_threads_and_training_goe
 
 
 def test_a_step_that_is_recorded_again_uses_the_memory_of_the_first_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffer_pool, "_rooms", buffer_pool._Rooms())
+    monkeypatch.setattr(buffer_pool, "_pool", buffer_pool._Pool())
     learner = Learner([tiny(rows=40)], [tiny_corpus()], engine_of(CPU, "compiled"))
     held = []
     for threads in (2, 1, 2, 1, 2):
         with torch_threads(threads):
             learner.step()
-        held.append(sum(size * len(rooms) for size, rooms in buffer_pool._rooms._made.items()))
+        held.append(buffer_pool._pool.bytes())
     assert max(held) < 1.5 * held[0]
 
 

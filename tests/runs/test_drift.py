@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from commands import tiny_run, unroll
-from helpers import every_cell, tiny, tiny_corpus
+from helpers import every_cell, tiny, tiny_corpus, torch_threads
 
 from unroll import Corpus, Run, load, perplexity, perplexity_since_reset, train
 from unroll.base import randomness
@@ -66,6 +66,15 @@ def test_drift_equals_a_plain_loop(run: Run, room: int, monkeypatch: pytest.Monk
         assert b.above_error == pytest.approx((nats - other).std(ddof=1) / 2, rel=1e-9, abs=1e-12)
         whole = perplexity(run, "windowed")[0].perplexity
         assert drift.perplexity(b) == pytest.approx(whole * math.exp((nats - other).mean()), rel=1e-12)
+
+
+def test_torch_is_kept_to_one_thread_while_stretches_are_read(run: Run) -> None:
+    seen: list[int] = []
+    with torch_threads(2):
+        perplexity_since_reset(run, between=lambda: seen.append(torch.get_num_threads()))
+        assert torch.get_num_threads() == 2
+    assert len(seen) > 1
+    assert set(seen) == {1}
 
 
 def test_the_line_beside_the_curve_is_windowed_perplexity_and_touches_it_at_k2(run: Run) -> None:

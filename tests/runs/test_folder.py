@@ -18,6 +18,8 @@ from killing import PROCEDURES, results, uninterrupted
 import unroll
 from unroll.base import atomic_files
 from unroll.base.errors import RunError, SaveError
+from unroll.corpus.tokens import Vocabulary
+from unroll.runs import folder as folder_module
 from unroll.runs import metric_lines
 from unroll.runs.folder import RunFolder
 from unroll.training import preflight
@@ -80,6 +82,31 @@ def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
+
+
+def test_loading_a_run_parses_each_of_its_files_once(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    from_json, read_toml = Vocabulary.from_json, folder_module.read_toml
+
+    def vocabulary(text: str, where: str) -> Vocabulary:
+        parsed.append(where)
+        return from_json(text, where)
+
+    def experiment(text: str, where: str) -> unroll.Experiment:
+        parsed.append(where)
+        return read_toml(text, where)
+
+    monkeypatch.setattr(Vocabulary, "from_json", vocabulary)
+    monkeypatch.setattr(folder_module, "read_toml", experiment)
+    unroll.load(whole, "cpu")
+    assert [parsed.count(str(whole / name)) for name in ("vocabulary.json", "run.toml")] == [1, 1]
+
+
+def test_a_folder_sees_that_a_file_was_changed_on_the_disk(whole: Path) -> None:
+    folder = RunFolder(whole)
+    changed = replace(folder.experiment, title="another name")
+    RunFolder(whole).experiment = changed
+    assert folder.experiment == changed
 
 
 def test_the_last_two_checkpoints_are_kept_and_a_finished_run_has_none(half: Path) -> None:

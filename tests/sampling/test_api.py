@@ -14,7 +14,7 @@ import unroll
 from unroll import Decoding, Request
 from unroll.base.errors import ConfigurationError, RunError, SymbolError
 from unroll.runs.perplexities import token_nll
-from unroll.sampling.api import stream_all
+from unroll.sampling.api import check, stream_all
 from unroll.sampling.controls import Settings
 
 
@@ -119,7 +119,7 @@ def test_a_prompt_is_k2_tokens_of_the_test_set_where_none_is_given(run: unroll.R
 
 def test_tokens_of_many_texts_come_as_they_are_drawn(run: unroll.Run) -> None:
     requests = [Request("abc", 3), Request("abcabcabc", 2)]
-    places = [place for place, _ in stream_all(run, requests, "progressive")]
+    places = [place for place, _ in stream_all(run, check(run, requests, "progressive"))]
     assert places == [0, 0, 0, 1, 1], "the longer prompt takes six steps more to read"
 
 
@@ -184,7 +184,7 @@ def test_problems_are_told_before_the_first_token_is_asked_for(run: unroll.Run) 
     with pytest.raises(ConfigurationError, match="cannot be streamed"):
         unroll.stream(run, "abc", num_beams=2)
     with pytest.raises(ConfigurationError, match="length"):
-        stream_all(run, [Request("abc", 0)])
+        check(run, [Request("abc", 0)], "windowed")
 
 
 def test_a_run_whose_weights_diverged_says_so(run: unroll.Run, tmp_path: Path) -> None:

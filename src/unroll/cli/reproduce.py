@@ -9,7 +9,7 @@ import typer
 
 from unroll.base.errors import ConfigurationError, Interrupted, did_you_mean
 from unroll.cli import options
-from unroll.cli.options import WORDS, option
+from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
 from unroll.studies.paper.figures import FIGURES
 
@@ -27,7 +27,7 @@ def reproduce(
     out: Annotated[Path | None, option("The folder of the records. The same command goes on there.")] = None,
     seeds: Annotated[int, option("Seeds of each training, from 0 on [1].")] = 1,
     scale: Annotated[float, option("Below 1, the same thing small: 0.005 takes minutes on a CPU [1].")] = 1.0,
-    precision: Annotated[str, option(WORDS["precision"])] = "float32",
+    precision: Annotated[str, option(options.help_for("precision"))] = "float32",
     most: Annotated[int | None, option("Runs that may train side by side [measured; below scale 1: 3].")] = None,
     keep_weights: Annotated[bool, option("Keep run folders, with weights, in OUT/runs.", "--keep-weights")] = False,
     plan: Annotated[bool, option("Print runs, fleets, time and memory, and stop.", "--plan")] = False,
@@ -117,7 +117,7 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
 def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:
     from dataclasses import asdict
 
-    from unroll.cli.sweep_display import watch
+    from unroll.cli.sweep_display import show_failures, watch
 
     def timed(time: Time) -> None:
         if not quiet:
@@ -147,7 +147,5 @@ def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -
             show(f"{figure}: {curves}")
         show(f"{duration(trained)} of training and {duration(evaluated)} of evaluation, by the records")
     if failures:
-        say(f"{len(failures)} runs could not be trained:")
-        for reason in dict.fromkeys(str(failure["reason"]) for failure in failures.values()):
-            say(f"  {reason}")
+        show_failures(failures)
         raise typer.Exit(1)

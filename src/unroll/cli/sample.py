@@ -14,8 +14,7 @@ from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, pri
 
 if TYPE_CHECKING:
     from unroll.runs.loaded import Run
-    from unroll.sampling.api import Sample
-    from unroll.sampling.controls import Settings
+    from unroll.sampling.api import Checked, Sample
 
 
 def sample(
@@ -77,16 +76,16 @@ def sample(
         stop=[_unescaped(string) for string in stop or []],
         sample=sample,
     )
-    requested(loaded, settings, problems + unread)
+    asked = requested(loaded, settings, problems + unread)
     _tell(loaded, sample, side_by_side)
     _tell_of_stops(loaded, settings.stops)
     end_with_the_reader()
     if side_by_side:
         columns.show_both(loaded, settings, json)
     elif json or out or beams is not None or _whole_bytes(loaded):
-        hand_over(loaded, answer(loaded, settings), out, json, tempo, note_length)
+        hand_over(loaded, answer(loaded, settings, asked), out, json, tempo, note_length)
     else:
-        _stream(loaded, settings)
+        _stream(loaded, asked)
 
 
 def hand_over(
@@ -104,18 +103,17 @@ def hand_over(
             give(found.text + "\n")
 
 
-def _stream(run: Run, settings: Settings) -> None:
+def _stream(run: Run, asked: Checked) -> None:
     """Texts one under the other: the first that is not finished is shown as it is drawn, later ones wait for it."""
-    from unroll.sampling.api import requested, stream_all
-    from unroll.sampling.prompts import prompt_ids
+    from unroll.sampling.api import stream_all
 
-    requests, before = requested(run, settings), list[int]()
-    if settings.prompt and len(requests) == 1 and on_a_terminal():
-        write((settings.prompt, DIM))
-        before = prompt_ids(run, settings.prompt)[-1:].tolist()
+    requests, before = asked.requests, list[int]()
+    if requests[0].prompt and len(requests) == 1 and on_a_terminal():
+        write((requests[0].prompt, DIM))
+        before = asked.prompts[0][-1:].tolist()
     _head(f"seed {requests[0].seed}", len(requests))
     texts, ended, current = [""] * len(requests), set[int](), 0
-    for place, token in stream_all(run, requests, settings.sample, before):
+    for place, token in stream_all(run, asked, before):
         texts[place] += token.text
         if place == current:
             give(token.text)

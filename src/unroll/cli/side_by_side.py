@@ -56,7 +56,7 @@ class _Column:
         self._text = Wrapped(width)
         requests = requested(run, replace(settings, sample=procedure))
         _warm(run, settings, procedure)
-        self._tokens = (token for _, token in stream_all(run, requests, procedure))
+        self._tokens = (token for _, token in stream_all(run, requests))
         self._drawn = 0
         self._seconds = 0.0
 

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
-from unroll.cli.options import WORDS, option
+from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
 from unroll.experiment import grids
 from unroll.experiment.experiment import Experiment, scheme_options
@@ -22,13 +22,9 @@ from unroll.sweep import launchers
 if TYPE_CHECKING:
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.folder import SweepFolder
-    from unroll.sweep.table import Row
 
 
-def _several(name: str) -> Any:
-    return typer.Option(help=WORDS[name], show_default=False, metavar="A,B,…")
-
-
+@options.with_settings(lists=True, train=Scheme, preset=Experiment)
 def sweep(
     corpora: Annotated[
         list[str] | None,
@@ -41,48 +37,16 @@ def sweep(
     out: Annotated[Path | None, option("The sweep's folder.")] = None,
     resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
     plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
-    scheme: Annotated[str | None, _several("scheme")] = None,
+    scheme: Annotated[str | None, option(options.SCHEME, metavar=options.LIST)] = None,
     train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.", metavar="PROCEDURE")] = None,
-    sample: Annotated[str | None, _several("sample")] = None,
-    k1: Annotated[str | None, _several("k1")] = None,
-    k2: Annotated[str | None, _several("k2")] = None,
-    seeds: Annotated[int | None, option("Each combination with so many seeds, from 0 on [1].")] = None,
-    seed: Annotated[str | None, _several("seed")] = None,
+    seeds: Annotated[int | None, option("Number of seeds of each combination, from seed 0 on [1].")] = None,
     preset: options.Preset = "paper",
-    batches: Annotated[str | None, _several("batches")] = None,
-    cell: Annotated[str | None, _several("cell")] = None,
-    peepholes: Annotated[str | None, _several("peepholes")] = None,
-    layers: Annotated[str | None, _several("layers")] = None,
-    hidden: Annotated[str | None, _several("hidden")] = None,
-    dense: Annotated[str | None, _several("dense")] = None,
-    dropout: Annotated[str | None, _several("dropout")] = None,
-    forget_bias: Annotated[str | None, _several("forget_bias")] = None,
-    optimiser: Annotated[str | None, _several("optimiser")] = None,
-    learning_rate: Annotated[str | None, _several("learning_rate")] = None,
-    rows: Annotated[str | None, _several("rows")] = None,
-    clip: Annotated[str | None, _several("clip")] = None,
-    rotation: Annotated[str | None, _several("rotation")] = None,
-    shuffle: options.Shuffle = None,
-    split_seed: Annotated[str | None, _several("split_seed")] = None,
-    precision: Annotated[str | None, _several("precision")] = None,
-    kind: options.Kind = None,
-    encoding: options.Encoding = None,
-    ext: options.Ext = None,
-    exclude: options.Exclude = None,
-    ascii: options.Ascii = None,
-    min_count: options.MinCount = None,
-    evaluate: options.Evaluate = None,
-    evaluate_carried: options.EvaluateCarried = None,
-    evaluations: options.Evaluations = None,
-    test_tokens: options.TestTokens = None,
-    device: options.Device = None,
-    kernel: options.Kernel = None,
-    threads: options.Threads = None,
     most: Annotated[int | None, option("Runs that may train side by side [measured].")] = None,
     launcher: Annotated[str, option("Where runs are trained: local, or processes, a fleet a core [local].")] = "local",
     save_every: options.SaveEvery = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
+    **given: Any,
 ) -> None:
     """Train every combination of settings, as many runs side by side as this machine does fastest.
 
@@ -96,7 +60,8 @@ def sweep(
     the final table. A run that diverges is a result; one that cannot be trained is recorded with the reason, and the
     others go on.
     """
-    said = {name: value for name, value in locals().items() if value is not None and value is not False}
+    others = {name: value for name, value in locals().items() if name != "given"}
+    said = {name: value for name, value in (others | given).items() if value is not None and value is not False}
     wrong = [problem for problem in (launchers.problem(launcher), _problem_of(out, resume, plan)) if problem]
     if most is not None and most < 1:
         wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
@@ -118,8 +83,8 @@ def sweep(
     from unroll.sweep.folder import SweepFolder
     from unroll.sweep.sweep import describe
 
-    library, place = Library(), resume or out
-    folder = SweepFolder(place) if place else None
+    library, path = Library(), resume or out
+    folder = SweepFolder(path) if path else None
     if folder and asked is not None:
         folder.refuse_occupied()
     if asked is not None:
@@ -156,35 +121,37 @@ def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
         wrong.append("--seeds N is seeds 0 to N − 1; --seed names them: drop one of the two.")
     if not 1 <= said.get("seeds", 1) <= grids.MOST:
         wrong.append(f"seeds must be between 1 and {grids.MOST:,}. Got {said['seeds']}.")
-    axes = {name: values for name in WORDS if name in said and (values := _values(name, said[name], wrong))}
+    kinds = {"scheme": int, **options.lists_of(Scheme), **options.lists_of(Experiment)}
+    axes = {name: values for name in kinds if name in said and (values := _values(name, kinds[name], said, wrong))}
     schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), wrong)
     if 1 <= said.get("seeds", 0) <= grids.MOST:
         axes["seed"] = list(range(said["seeds"]))
-    single = {name: value for name, value in options.given(said).items() if name not in WORDS}
+    single = {name: value for name, value in options.said(said).items() if name not in kinds}
     base = _collected(wrong, lambda: options.preset(said["preset"])) or {}
     return grids.grid(**{**base, **single, **axes, "corpus": said.get("corpora", [""]), "scheme": schemes})
 
 
-def _values(name: str, text: str, wrong: list[str]) -> list[Any]:
+def _values(name: str, kind: type, said: dict[str, Any], wrong: list[str]) -> list[Any]:
     """`20,40` as values of a setting's type."""
-    hint = {**get_type_hints(Experiment), **get_type_hints(Scheme), "scheme": int}[name]
-    found = []
-    for word in dict.fromkeys(part.strip() for part in text.split(",")):
+    values = []
+    for word in dict.fromkeys(part.strip() for part in said[name].split(",")):
         try:
-            found.append(hint(word))
+            values.append(kind(word))
         except ValueError:
-            kind = "integers" if hint is int else "numbers"
-            wrong.append(f"--{name.replace('_', '-')} takes {kind}, separated by commas. Got {word!r} in {text!r}.")
-    return found
+            noun = "integers" if kind is int else "numbers"
+            wrong.append(
+                f"--{name.replace('_', '-')} takes {noun}, separated by commas. Got {word!r} in {said[name]!r}."
+            )
+    return values
 
 
 def _schemes(numbers: list[Any], procedures: list[Any], samples: list[Any], wrong: list[str]) -> list[dict[str, Any]]:
     """What --scheme, or --train and --sample, say: each number, or each training with each sampling procedure."""
-    found: list[dict[str, Any]] = []
-    for said in itertools.product(numbers or [None], procedures or [None], samples or [None]):
-        chosen = _collected(wrong, partial(scheme_options, *said))
-        found += [chosen] if chosen else []
-    return found or [scheme_options(None, None, None)]
+    schemes: list[dict[str, Any]] = []
+    for words in itertools.product(numbers or [None], procedures or [None], samples or [None]):
+        chosen = _collected(wrong, partial(scheme_options, *words))
+        schemes += [chosen] if chosen else []
+    return schemes or [scheme_options(None, None, None)]
 
 
 def _print_plan(
@@ -203,15 +170,15 @@ def _print_plan(
         print_json(asdict(plan))
         return
     rows = sum(len(training.asked) for training in trainings)
-    told = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
-    show(", ".join(counted(number, noun) for number, noun in told))
+    counts = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
+    show(", ".join(counted(number, noun) for number, noun in counts))
     experiments = {training.name: training.experiment for training in trainings}
-    for own in plan.fleets:
-        took = sum(experiments[name].batches for name in own.runs) * (own.milliseconds or 0.0) / 1000
+    for fleet in plan.fleets:
+        took = sum(experiments[name].batches for name in fleet.runs) * (fleet.milliseconds or 0.0) / 1000
         about = f", about {duration(took)} of training" if took else ""
         show()
-        show(f"fleet {own.name}: {in_words(own)}{about}")
-        for name in own.runs:
+        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
+        for name in fleet.runs:
             show(f"  {name}")
     for name, reason in plan.refused.items():
         show()
@@ -232,7 +199,7 @@ def _sweep(
     quiet: bool,
     json: bool,
 ) -> None:
-    from unroll.cli.sweep_display import print_table, watch
+    from unroll.cli.sweep_display import print_table, show_failures, watch
     from unroll.sweep import table
     from unroll.sweep.sweep import results
     from unroll.sweep.sweep import sweep as drive
@@ -257,13 +224,5 @@ def _sweep(
     if not quiet:
         say(f"Table: {folder.path / 'table.csv'}.  Runs: {folder.path / 'runs'}")
     if failures:
-        _tell(failures, rows)
+        show_failures(failures, len({row["run"] for row in rows}))
         raise typer.Exit(1)
-
-
-def _tell(failures: dict[str, dict[str, Any]], rows: list[Row]) -> None:
-    say(f"{len(failures)} of {len({row['run'] for row in rows})} runs could not be trained:")
-    for reason in dict.fromkeys(failure["reason"] for failure in failures.values()):
-        names = [name for name, failure in failures.items() if failure["reason"] == reason]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        say(f"  {', '.join(names[:3])}{more}: {reason}")

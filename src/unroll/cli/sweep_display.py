@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ OVER = ("finished", "stopped", "failed")
 
 
 def watch(reports: Iterable[Report], quiet: bool) -> None:
-    """Consume what happens, showing what suits where the output goes."""
+    """Take every report as it comes, and show it in the way that suits the output: live, in lines, or not at all."""
     if quiet:
         for report in _notes_once(reports):
             if isinstance(report, Noted):
@@ -40,7 +40,7 @@ def watch(reports: Iterable[Report], quiet: bool) -> None:
 
 
 def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
-    """Fleets of one sweep have the same things to say."""
+    """The reports, each note once: fleets of one sweep often note the same."""
     said = set()
     for report in reports:
         if isinstance(report, Noted):
@@ -52,7 +52,7 @@ def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
 
 @dataclass
 class RunShown:
-    """What is known of a run."""
+    """How a run stands."""
 
     batches: int
     state: str = "waiting"
@@ -92,8 +92,8 @@ class Board:
         elif isinstance(report, Scored):
             run = self.runs[report.run]
             run.perplexity = report.metrics["perplexity"]
-            own = next(iter(run.perplexity.values()))  # the scheme's own procedure comes first
-            run.lowest = min(run.lowest, math.inf if own is None else own)
+            perplexity = next(iter(run.perplexity.values()))  # the scheme's procedure comes first
+            run.lowest = min(run.lowest, math.inf if perplexity is None else perplexity)
         elif isinstance(report, RunEnded):
             self.runs[report.run].state, self.runs[report.run].batch = report.status["state"], report.status["batch"]
         elif isinstance(report, Failed):
@@ -101,7 +101,7 @@ class Board:
                 self.runs[name].state = "failed"
 
     def _plan(self, report: Planned) -> None:
-        self.fleets = {own.name: own for own in report.plan.fleets}
+        self.fleets = {fleet.name: fleet for fleet in report.plan.fleets}
         for training in report.trainings:
             run = self.runs.setdefault(training.name, RunShown(training.experiment.batches))
             if training.name in report.plan.refused:
@@ -110,18 +110,18 @@ class Board:
                 run.state = report.ended[training.name]
                 run.batch = run.batches if run.state == "finished" else run.batch
 
-    def place(self, fleet: str) -> str:
-        """Among those that are left: their names are those of a plan of which a part may be done."""
+    def count(self, fleet: str) -> str:
+        """Which of the fleets that are left this is: their names are those of the whole plan."""
         return f"{list(self.fleets).index(fleet) + 1} of {len(self.fleets)}"
 
     def work_done(self) -> float:
         """The share of the sweep's work that is done, by multiplications."""
-        total = sum(own.work for own in self.fleets.values()) or 1.0
+        total = sum(fleet.work for fleet in self.fleets.values()) or 1.0
         done = 0.0
-        for own in self.fleets.values():
-            runs = [self.runs[name] for name in own.runs]
+        for fleet in self.fleets.values():
+            runs = [self.runs[name] for name in fleet.runs]
             share = sum(1.0 if r.state in OVER else r.batch / r.batches for r in runs) / len(runs)
-            done += own.work * share
+            done += fleet.work * share
         return done / total
 
     def left(self) -> str:
@@ -133,7 +133,7 @@ class Board:
         return f"{duration(each * (1 - done))} left"
 
     def pace(self) -> str:
-        """What a batch of one run takes in the fleet that was last heard of."""
+        """The time for a batch of one run, in the fleet that reported last."""
         clock = self.clocks.get(self.latest or "")
         if clock is None or not clock.batch:
             return ""
@@ -142,7 +142,7 @@ class Board:
         return f"{1000 * clock.seconds / clock.batch:.3g} ms a run-batch   evaluation {share:.0%} of the time"
 
     def summary(self) -> str:
-        """How many runs stand where."""
+        """How many runs are in each state."""
         counts = Counter(run.state for run in self.runs.values())
         words = [f"{counts[state]} {state}" for state in ("training", "waiting", *OVER) if counts[state]]
         return f"{sum(counts[state] for state in OVER)} / {len(self.runs)} runs over: " + ", ".join(words)
@@ -184,7 +184,7 @@ class Board:
             parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", "dim"))
         done = self.work_done()
         bar = Table.grid(padding=(0, 2))
-        fleet = f"fleet {self.place(self.latest)}" if self.latest else "starting"
+        fleet = f"fleet {self.count(self.latest)}" if self.latest else "starting"
         bar.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{done:.0%}", fleet, self.left())
         return Group(*parts, bar, Text(self.summary()), Text(self.pace()))
 
@@ -218,7 +218,7 @@ def _live(reports: Iterable[Report]) -> None:
 
 
 def _plain(reports: Iterable[Report]) -> None:
-    board, told = Board(), time.perf_counter()
+    board, printed = Board(), time.perf_counter()
     for report in reports:
         board.take(report)
         if isinstance(report, Noted):
@@ -227,7 +227,7 @@ def _plain(reports: Iterable[Report]) -> None:
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""
             together = "1 run" if runs == 1 else f"{runs} runs side by side"
-            say(f"fleet {board.place(report.fleet)}: {together}{after}")
+            say(f"fleet {board.count(report.fleet)}: {together}{after}")
         elif isinstance(report, RunEnded):
             run = board.runs[report.run]
             score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)
@@ -235,19 +235,28 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, Failed):
             for name in report.runs:
                 say(f"{name}: failed. {report.reason}")
-        elif isinstance(report, Progressed) and time.perf_counter() - told > PLAIN_SECONDS:
+        elif isinstance(report, Progressed) and time.perf_counter() - printed > PLAIN_SECONDS:
             say(f"batch {report.batch:,}   {board.pace()}   {board.left()}   ({board.summary()})")
-            told = time.perf_counter()
+            printed = time.perf_counter()
 
 
-# --- the final table ----------------------------------------------------------------------------------------------
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def show_failures(failures: Mapping[str, Mapping[str, Any]], runs: int | None = None) -> None:
+    """The runs that could not be trained, reason by reason; out of how many, where that is known."""
+    say(f"{len(failures)}{f' of {runs}' if runs else ''} runs could not be trained:")
+    for reason in dict.fromkeys(failure["reason"] for failure in failures.values()):
+        names = [name for name, failure in failures.items() if failure["reason"] == reason]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        say(f"  {', '.join(names[:3])}{more}: {reason}")
 
 
 def print_table(rows: Sequence[table.Row]) -> None:
-    """What varies, and what came of it; the best of each corpus is marked."""
-    told = [name for name in table.COLUMNS[1:] if name not in table.RESULTS and len({r[name] for r in rows}) > 1]
-    told = [name for name in told if name != "training" or any(row["scheme"] is None for row in rows)]
-    columns = [*told, "perplexity", "lowest", "lowest_batch", "state"]
+    """The settings that vary, and the results; the best run of each corpus is marked."""
+    varied = [name for name in table.COLUMNS[1:] if name not in table.RESULTS and len({r[name] for r in rows}) > 1]
+    varied = [name for name in varied if name != "training" or any(row["scheme"] is None for row in rows)]
+    columns = [*varied, "perplexity", "lowest", "lowest_batch", "state"]
     best = [id(row) for row in table.best(rows).values()]
     content = [[name.replace("_", " ") for name in columns]]
     content += [[_shown(row[name]) for name in columns] for row in rows]

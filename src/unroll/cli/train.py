@@ -11,19 +11,22 @@ import typer
 
 from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
 from unroll.cli import options
-from unroll.cli.options import one, option
+from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, warn
 from unroll.experiment import experiment as experiments
+from unroll.experiment.experiment import Experiment
+from unroll.experiment.run_names import run_name, shape_of
+from unroll.experiment.scheme import Scheme
 
 if TYPE_CHECKING:
     from unroll.corpus.corpus import Corpus
-    from unroll.experiment.experiment import Experiment
     from unroll.runs.folder import RunFolder
 
 # What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
 _RESUMABLE = {"batches", "device", "threads"}
 
 
+@options.with_settings(train=Scheme, preset=Experiment)
 def train(
     corpus: Annotated[
         str | None,
@@ -35,45 +38,13 @@ def train(
     ] = None,
     out: Annotated[Path | None, option("The run's folder [runs/…, named after the run].")] = None,
     resume: Annotated[Path | None, option("Go on with this run, exactly where it stopped. Needs nothing else.")] = None,
-    scheme: Annotated[int | None, one("scheme")] = None,
+    scheme: Annotated[int | None, option(options.SCHEME)] = None,
     train: Annotated[str | None, option(options.PROCEDURE)] = None,
-    sample: Annotated[str | None, one("sample")] = None,
-    k1: Annotated[int | None, one("k1")] = None,
-    k2: Annotated[int | None, one("k2")] = None,
     preset: options.Preset = "paper",
-    batches: Annotated[int | None, one("batches")] = None,
-    cell: Annotated[str | None, one("cell")] = None,
-    peepholes: Annotated[str | None, one("peepholes")] = None,
-    layers: Annotated[int | None, one("layers")] = None,
-    hidden: Annotated[int | None, one("hidden")] = None,
-    dense: Annotated[int | None, one("dense")] = None,
-    dropout: Annotated[float | None, one("dropout")] = None,
-    forget_bias: Annotated[float | None, one("forget_bias")] = None,
-    optimiser: Annotated[str | None, one("optimiser")] = None,
-    learning_rate: Annotated[float | None, one("learning_rate")] = None,
-    rows: Annotated[int | None, one("rows")] = None,
-    clip: Annotated[float | None, one("clip")] = None,
-    rotation: Annotated[str | None, one("rotation")] = None,
-    shuffle: options.Shuffle = None,
-    seed: Annotated[int | None, one("seed")] = None,
-    split_seed: Annotated[int | None, one("split_seed")] = None,
-    kind: options.Kind = None,
-    encoding: options.Encoding = None,
-    ext: options.Ext = None,
-    exclude: options.Exclude = None,
-    ascii: options.Ascii = None,
-    min_count: options.MinCount = None,
-    evaluate: options.Evaluate = None,
-    evaluate_carried: options.EvaluateCarried = None,
-    evaluations: options.Evaluations = None,
-    test_tokens: options.TestTokens = None,
-    precision: Annotated[str | None, one("precision")] = None,
-    device: options.Device = None,
-    kernel: options.Kernel = None,
-    threads: options.Threads = None,
     save_every: options.SaveEvery = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
+    **given: Any,
 ) -> None:
     """Train a model on CORPUS, or go on with a run.
 
@@ -91,17 +62,16 @@ def train(
     k1 and k2: every k1 tokens a window of k2 tokens is read and gradients flow back through all of it. k1 at most k2
     skips no data; a smaller k1 uses each token more often (k2/k1 times in multi-loss training).
     """
-    given = options.given(locals())
+    settings, scheme_fields = options.said(given), options.said(given, Scheme)
     options.require_save_every(save_every)
     if resume is not None:
-        _refuse_contradictions(resume, corpus, given, [scheme, train, sample, k1, k2, out], preset)
-        if _already_ended(resume, batches, json):
+        _refuse_contradictions(resume, settings, [corpus, out, scheme, train, *scheme_fields.values()], preset)
+        if _already_ended(resume, settings.get("batches"), json):
             return
-        experiment, text, folder = _resumed(resume, given)
+        experiment, text, folder = _resumed(resume, settings)
     else:
-        experiment, text, folder = _new(
-            corpus, given, experiments.scheme_options(scheme, train, sample), k1, k2, preset, out
-        )
+        chosen = experiments.scheme_options(scheme, train, scheme_fields.pop("sample", None))
+        experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out)
     if not quiet:
         kind = text.vocabulary.kind
         say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
@@ -153,20 +123,13 @@ def _print_status(folder: RunFolder) -> None:
 
 
 def _new(
-    corpus: str | None,
-    given: dict[str, Any],
-    scheme: dict[str, Any],
-    k1: int | None,
-    k2: int | None,
-    preset: str,
-    out: Path | None,
+    corpus: str | None, settings: dict[str, Any], scheme: dict[str, Any], preset: str, out: Path | None
 ) -> tuple[Experiment, Corpus, Path]:
     if corpus is None:
         raise ConfigurationError(
             "Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume RUN."
         )
-    scheme |= {name: value for name, value in (("k1", k1), ("k2", k2)) if value is not None}
-    experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **given}, scheme)
+    experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **settings}, scheme)
     from unroll.corpus.open_corpora import open_corpus
     from unroll.runs.folder import RunFolder
     from unroll.training.preflight import checkpoints_bytes, refuse_full_disk
@@ -182,20 +145,18 @@ def _new(
     return experiment, text, folder
 
 
-def _refuse_contradictions(
-    resume: Path, corpus: str | None, given: dict[str, Any], others: list[Any], preset: str
-) -> None:
-    """A run goes on as it began: what is said beside --resume must be what the run says, or its length."""
+def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[Any], preset: str) -> None:
+    """A run goes on as it began: a setting beside --resume must be what it was, unless it is the length."""
     from unroll.runs.folder import RunFolder
 
     run = RunFolder(resume).experiment
     may = ", ".join(f"--{name}" for name in sorted(_RESUMABLE))
     wrong = [
         f"{name} is {getattr(run, name)} in this run; got {value}. Only {may} may differ on resume."
-        for name, value in given.items()
+        for name, value in settings.items()
         if name not in _RESUMABLE and value != getattr(run, name)
     ]
-    if corpus is not None or any(value is not None for value in others) or preset != "paper":
+    if any(value is not None for value in others) or preset != "paper":
         wrong.append(
             "--resume needs nothing else: leave out CORPUS, --out, --preset and the scheme, which the run knows."
         )
@@ -203,10 +164,10 @@ def _refuse_contradictions(
         raise ConfigurationError(*wrong)
 
 
-def _resumed(resume: Path, given: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
+def _resumed(resume: Path, settings: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
     from unroll.training.preflight import resume as ready
 
-    experiment, text, notes = ready(resume, given.get("batches"), given.get("device"), given.get("threads"))
+    experiment, text, notes = ready(resume, settings.get("batches"), settings.get("device"), settings.get("threads"))
     for note in notes:
         warn(note)
     return experiment, text, resume
@@ -215,10 +176,8 @@ def _resumed(resume: Path, given: dict[str, Any]) -> tuple[Experiment, Corpus, P
 def _name(corpus: str, experiment: Experiment) -> str:
     """A folder name that tells runs apart at a glance."""
     s = experiment.scheme
-    scheme = f"scheme{s.number}" if s.number else f"{s.training}-{s.sample}"
-    shape = f"{experiment.cell}{experiment.layers}x{experiment.hidden}"
-    plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in f"{corpus}-{scheme}")
-    return f"{plain}-k1_{s.k1}-k2_{s.k2}-{shape}-seed{experiment.seed}"
+    procedure = f"scheme{s.number}" if s.number else f"{s.training}-{s.sample}"
+    return run_name(corpus, procedure, s.k1, s.k2, shape_of(experiment), experiment.seed, any_script=True)
 
 
 def _scored(experiment: Experiment, text: Corpus) -> str:

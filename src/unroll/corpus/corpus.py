@@ -102,8 +102,7 @@ class Corpus:
 
     @classmethod
     def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: Choice) -> Corpus:
-        facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
-        vocabulary = Vocabulary(facts.kind, facts.symbols)
+        vocabulary, facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
         notes = (*source.notes, *_notes(facts, min_count), *told)
         return cls(
             source.where,

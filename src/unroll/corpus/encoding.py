@@ -27,15 +27,15 @@ SAMPLED = 1 << 16  # bytes that a kind is guessed from
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Facts, Ids, tuple[str, ...]]:
-    """The facts and the ids of a source, from the cache where that has them; and what should be known of the cache."""
+def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Vocabulary, Facts, Ids, tuple[str, ...]]:
+    """The vocabulary, facts and ids of a source, from the cache where it has them; and notes about the cache."""
     if kind == "auto":
         kind = source.kind or tokens.guess_kind(b"".join(_first(source.pieces(), SAMPLED)))
     large = source.size >= CACHED_FROM and bool(source.fingerprint)
     shelf = Shelf(source.fingerprint, kind, f"{encoding} {min_count}") if large else None
     found = shelf.find() if shelf else None
     if found:
-        return *found, ()
+        return Vocabulary(found[0].kind, found[0].symbols), *found, ()
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
     counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
@@ -58,7 +58,7 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
     def arrays() -> Iterator[Ids]:
         return _arrays(hashed, vocabulary, facts, encoding)
 
-    return facts, *(_kept(shelf, facts, arrays, source) if shelf else (_held(arrays(), facts), ()))
+    return vocabulary, facts, *(_kept(shelf, facts, arrays, source) if shelf else (_held(arrays(), facts), ()))
 
 
 def _arrays(hashed: _Hashed, vocabulary: Vocabulary, facts: Facts, encoding: str) -> Iterator[Ids]:

@@ -10,50 +10,39 @@ import codecs
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import cached_property
+from typing import Any, get_args
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
+from unroll.experiment.settings import (
+    Check,
+    at_least,
+    fits,
+    is_list,
+    one_of,
+    setting,
+    settings_of,
+    types_of,
+    up_to,
+    within,
+)
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
 SEEDS = 2**63
 LONGEST_TEXT = 4_096  # characters of a path, or of all patterns
 MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
 
-Check = tuple[Callable[[Any], bool], str]
-
-
-def _at_least(low: float) -> Check:
-    return lambda v: v >= low, f"at least {low}"
-
-
-def _up_to(high: int) -> Check:
-    """A count that something loops over or makes a table of: bounded before that begins."""
-    return lambda v: 1 <= v <= high, f"between 1 and {high:,}"
-
-
-def _one_of(*names: str) -> Check:
-    return lambda v: v in names, f"one of {', '.join(names)}"
-
-
-def _within(low: float, high: float, words: str) -> Check:
-    return lambda v: low <= v < high, words
-
-
-_RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
-_CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
-_POINTS = _within(2, 10_001, "between 2 and 10,000")
-_SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
-
-
-def _setting(table: str, default: Any, check: Check | None = None, trains: bool = True) -> Any:
-    """A field of run.toml's `table`; `trains` says whether training sees it, and so whether identity depends on it."""
-    return field(default=default, metadata={"table": table, "check": check, "trains": trains})
+RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
+CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
+POINTS = within(2, 10_001, "between 2 and 10,000")
+SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
+FINITE: Check = (math.isfinite, "a finite number")
+SHARE = within(0, 1, "at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -67,56 +56,90 @@ class Experiment:
     True
     """
 
-    corpus: str = _setting("corpus", "", trains=False)
-    title: str = _setting("corpus", "", trains=False)  # the corpus's name, with "(reconstruction)" where it is one
-    kind: str = _setting("corpus", "auto")
-    encoding: str = _setting("corpus", "utf-8")
-    min_count: int = _setting("corpus", 1, _at_least(1))
-    ext: tuple[str, ...] = _setting("corpus", (), trains=False)  # of a folder's files; their content is what counts
-    exclude: tuple[str, ...] = _setting("corpus", (), trains=False)
-    ascii: bool = _setting("corpus", False, trains=False)
-    sha256: str = _setting("corpus", "")
-    files: int = _setting("corpus", 0, trains=False)  # how many there were when it was read; 0: not recorded
-    bytes: int = _setting("corpus", 0, trains=False)  # of these files
-    tokens: int = _setting("corpus", 0, trains=False)
-    unique: int = _setting("corpus", 0, trains=False)
-    split_seed: int = _setting("corpus", 0, _SEED)
+    corpus: str = setting("corpus", "", trains=False, key="source")
+    title: str = setting("corpus", "", trains=False)  # the corpus's name, with "(reconstruction)" where it is one
+    kind: str = setting("corpus", "auto", "Kind of token: {names} [guessed].", varies=False, family="tokens")
+    encoding: str = setting("corpus", "utf-8", "Encoding of the text [{default}].", varies=False)
+    min_count: int = setting(
+        "corpus", 1, "Symbols rarer than this become one unknown symbol [{default}].", at_least(1), varies=False
+    )
+    # Which files of a folder are read does not count, but what they hold.
+    ext: tuple[str, ...] = setting(
+        "corpus", (), "Read only a folder's files that end in EXT; again for more.",
+        trains=False, metavar="EXT",
+    )  # fmt: skip
+    exclude: tuple[str, ...] = setting(
+        "corpus", (), "Leave out a folder's files and folders like this: --exclude 'test*'.",
+        trains=False, metavar="PATTERN",
+    )  # fmt: skip
+    ascii: bool = setting("corpus", False, "Drop every byte above 127.", trains=False)
+    sha256: str = setting("corpus", "")
+    files: int = setting("corpus", 0, trains=False)  # how many there were when it was read; 0: not recorded
+    bytes: int = setting("corpus", 0, trains=False)  # of these files
+    tokens: int = setting("corpus", 0, trains=False)
+    unique: int = setting("corpus", 0, trains=False)
+    split_seed: int = setting("corpus", 0, "Seed of the split into train and test set [{default}].", SEED)
 
-    scheme: Scheme = field(default_factory=Scheme, metadata={"table": "scheme"})
+    scheme: Scheme = field(default_factory=Scheme)
 
-    cell: str = _setting("model", "lstm")
-    peepholes: str = _setting("model", "paper", _one_of("paper", "lasagne", "off"))
-    layers: int = _setting("model", 1, _up_to(MOST_LAYERS))
-    hidden: int = _setting("model", 512, _up_to(MOST_UNITS))
-    dense: int = _setting("model", 1024, _up_to(MOST_UNITS))
-    dropout: float = _setting("model", 0.0, _within(0, 1, "at least 0 and below 1"))
-    forget_bias: float = _setting("model", 0.0, (math.isfinite, "a finite number"))
+    cell: str = setting("model", "lstm", "Recurrent cell: {names} [{default}].", family="cells", shared=True)
+    peepholes: str = setting(
+        "model", "paper", "Peepholes of the LSTM: paper, lasagne or off [{default}].",
+        one_of("paper", "lasagne", "off"), shared=True,
+    )  # fmt: skip
+    layers: int = setting("model", 1, "Recurrent layers [{default}].", up_to(MOST_LAYERS), shared=True)
+    hidden: int = setting("model", 512, "Units of each recurrent layer [{default}].", up_to(MOST_UNITS), shared=True)
+    dense: int = setting("model", 1024, "Units of the dense layer [{default}].", up_to(MOST_UNITS), shared=True)
+    dropout: float = setting("model", 0.0, "Dropout on the inputs of the dense layers [{default}].", SHARE)
+    forget_bias: float = setting("model", 0.0, "First value of the LSTM's forget bias [{default}].", FINITE)
 
-    optimiser: str = _setting("optimiser", "adam")
-    learning_rate: float = _setting("optimiser", 0.001, _RATE)
+    optimiser: str = setting("optimiser", "adam", "Optimiser: {names} [{default}].", family="optimisers", shared=True)
+    learning_rate: float = setting("optimiser", 0.001, "Learning rate [{default}].", RATE)
 
-    batches: int = _setting("training", 12800, _at_least(1))
-    rows: int = _setting("training", 64, _up_to(MOST_ROWS))
-    clip: float = _setting("training", 50.0, _CLIP)
-    seed: int = _setting("training", 0, _SEED)
-    precision: str = _setting("training", "float32", _one_of("float32", "float64", "tf32", "bfloat16"))
-    rotation: str = _setting("training", "random", _one_of("random", "continue"))
-    shuffle: bool = _setting("training", False)
+    batches: int = setting("training", 12800, "Updates of the weights [{default}].", at_least(1))
+    rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS), shared=True)
+    clip: float = setting(
+        "training", 50.0, "Limit of each gate's gradient, elementwise, at each time step [{default}].", CLIP,
+        shared=True,
+    )  # fmt: skip
+    seed: int = setting("training", 0, "Seed of weights, rotation and dropout [{default}].", SEED)
+    precision: str = setting(
+        "training", "float32",
+        "Precision of products: float32, float64; faster: bfloat16, on a GPU also tf32 [{default}].",
+        one_of("float32", "float64", "tf32", "bfloat16"), shared=True,
+    )  # fmt: skip
+    rotation: str = setting(
+        "training", "random", "How the train set moves on after an epoch: random or continue [{default}].",
+        one_of("random", "continue"),
+    )  # fmt: skip
+    shuffle: bool = setting("training", False, "Shuffle the windows of an epoch (learned states only).")
 
-    evaluate: str = _setting("evaluation", "own", _one_of("own", "both"), trains=False)
-    # For a carried state: also from the states that training carries, beside the zeros that a text starts from.
-    evaluate_carried: bool = _setting("evaluation", False, trains=False)
-    evaluations: int | None = _setting("evaluation", None, _POINTS, trains=False)  # None: the paper's grid
-    test_tokens: int | None = _setting("evaluation", None, _at_least(1), trains=False)
+    evaluate: str = setting(
+        "evaluation", "own", "Score during training: own, the scheme's procedure, or both [{default}].",
+        one_of("own", "both"), trains=False,
+    )  # fmt: skip
+    evaluate_carried: bool = setting(
+        "evaluation", False, "Score carried states too: start from those that training carries.", trains=False
+    )
+    evaluations: int | None = setting(
+        "evaluation", None, "Number of evaluations, spread logarithmically [the paper's grid].", POINTS, trains=False
+    )
+    # A perplexity of a part of the test set is another number: it has a column.
+    test_tokens: int | None = setting(
+        "evaluation", None, "Score only the first tokens of the test set, this many [all].", at_least(1),
+        trains=False, column=True,
+    )  # fmt: skip
 
-    device: str = _setting("machine", "auto", trains=False)
-    kernel: str = _setting("machine", "auto", trains=False)
-    threads: int | None = _setting("machine", None, _at_least(1), trains=False)
+    device: str = setting("machine", "auto", "Device: auto, cpu, cuda or cuda:N [{default}].", trains=False)
+    kernel: str = setting(
+        "machine", "auto", "How layers run over time: auto, {names} [{default}].", trains=False, family="kernels"
+    )
+    threads: int | None = setting("machine", None, "CPU threads [all cores].", at_least(1), trains=False)
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            if setting.type == "float" and type(getattr(self, setting.name)) is int:
-                object.__setattr__(self, setting.name, as_float(getattr(self, setting.name)))
+        for each in fields(self):
+            if each.type == "float" and type(getattr(self, each.name)) is int:
+                object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
@@ -124,7 +147,12 @@ class Experiment:
     @cached_property
     def identity(self) -> str:
         """The hash of what training sees: not the sampling procedure, paths, device, kernel or threads."""
-        seen = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("trains")}
+        seen = {
+            each.name: getattr(self, each.name)
+            for each, known in settings_of(type(self))
+            # A run of before a setting existed is what it was.
+            if known.trains and not (known.newer and getattr(self, each.name) == each.default)
+        }
         if self.cell != "lstm":
             seen |= {"peepholes": "off", "forget_bias": 0.0}
         if self.shuffle:
@@ -139,78 +167,66 @@ class Experiment:
     @property
     def warnings(self) -> list[str]:
         """What is allowed but should be known."""
-        found = []
+        notes = []
         if self.scheme.k1 > self.scheme.k2:
-            found.append(
+            notes.append(
                 f"k1 = {self.scheme.k1} is above k2 = {self.scheme.k2}: "
                 f"{self.scheme.k1 - self.scheme.k2} of every {self.scheme.k1} tokens are never trained on."
             )
         if self.scheme.carries and self.scheme.reset == "never" and self.rotation == "random":
-            found.append(
+            notes.append(
                 "reset = never with rotation = random: after each epoch the carried state belongs to other text. "
                 "Use --rotation continue to read on where each row stopped."
             )
         for name in ("peepholes", "forget_bias"):
             value = getattr(self, name)
             if self.cell != "lstm" and value != getattr(Experiment, name):
-                found.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
-        return found
-
-
-@cache
-def _hints(described: type) -> dict[str, Any]:
-    """The types of a class's fields: they are looked at for every experiment, and slow to find."""
-    return get_type_hints(described)
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a field's type; True is no number here, though it is one to Python."""
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-    return isinstance(value, hint) and (type(value) is not bool or hint is bool)
+                notes.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
+        return notes
 
 
 def problems(experiment: Experiment) -> list[str]:
     """Everything that is wrong with an experiment, in words."""
-    found: list[str | None] = []
-    hints = _hints(Experiment)
-    right = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
+    wrong: list[str | None] = []
+    hints = types_of(type(experiment))
+    right = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
     for name, value in list(right.items()):
         if not fits(value, hints[name]):
-            found.append(f"{name} must be {getattr(hints[name], '__name__', hints[name])}. Got {value!r}.")
+            wrong.append(f"{name} must be {getattr(hints[name], '__name__', hints[name])}. Got {value!r}.")
             del right[name]
-    for name, package in (("kind", "tokens"), ("cell", "cells"), ("optimiser", "optimisers"), ("kernel", "kernels")):
-        if name in right and not (right[name] == "auto" and name in ("kind", "kernel")):
-            found.append(plugins.problem(package, right[name], name))
-    for setting in fields(experiment):
-        check, value = setting.metadata.get("check"), right.get(setting.name)
+    settings = settings_of(type(experiment))
+    for each, known in settings:
+        # A default that no plug-in has is auto: it is resolved later.
+        if known.family and each.name in right and not right[each.name] == each.default == "auto":
+            wrong.append(plugins.problem(known.family, right[each.name], each.name))
+    for each, known in settings:
+        check, value = known.check, right.get(each.name)
         if check and value is not None and not check[0](value):
-            table, option = setting.metadata["table"], setting.name.replace("_", "-")
-            found.append(
-                f"{setting.name} must be {check[1]}. Got {value}. "
-                f"Set --{option}, or {setting.name} under [{table}] in run.toml."
+            wrong.append(
+                f"{each.name} must be {check[1]}. Got {value}. "
+                f"Set --{each.name.replace('_', '-')}, or {each.name} under [{known.table}] in run.toml."
             )
-        elif check and check is not _SEED and type(value) is int and value >= LARGEST:
-            found.append(f"{setting.name} must be below 2^31. Got {value}.")
+        elif check and check is not SEED and type(value) is int and value >= LARGEST:
+            wrong.append(f"{each.name} must be below 2^31. Got {value}.")
     for name in ("corpus", "title"):
         if name in right and not _is_text(right[name]):
-            found.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
+            wrong.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
     for name in ("corpus", "encoding", "device"):
         if name in right and "\0" in right[name]:
-            found.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
+            wrong.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
     for name in ("corpus", "title", "ext", "exclude"):
         value = right.get(name, "")
         if len(value if isinstance(value, str) else " ".join(value)) > LONGEST_TEXT:
-            found.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
+            wrong.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
-        found.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
+        wrong.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
-        found.append("evaluate_carried needs a carried state, as in scheme 4. Drop --evaluate-carried.")
-    return [problem for problem in found if problem]
+        wrong.append("evaluate_carried needs a carried state, as in scheme 4. Drop --evaluate-carried.")
+    return [problem for problem in wrong if problem]
 
 
 def _is_text(text: str) -> bool:
-    """A file's name need not be: bytes of it that are no UTF-8 reach Python as lone surrogates."""
+    """Whether UTF-8 can write it. A file's name may hold other bytes: they reach Python as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -237,14 +253,12 @@ def from_options(options: Mapping[str, Any], scheme: Mapping[str, Any]) -> Exper
 
 def to_tables(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Every setting in its table, as run.toml and JSON have it; None is left out, since TOML has no word for it."""
-    tables: dict[str, dict[str, Any]] = {}
-    for setting in fields(experiment):
-        value = getattr(experiment, setting.name)
-        own = {"source" if setting.name == "corpus" else setting.name: value}
-        if isinstance(value, Scheme):
-            own = {f.name: getattr(value, f.name) for f in fields(value)}
-        table = tables.setdefault(setting.metadata["table"], {})
-        table |= {name: v for name, v in own.items() if v is not None}
+    tables: dict[str, dict[str, Any]] = {"corpus": {}, "scheme": {}}  # these come first in run.toml
+    for described in (experiment, experiment.scheme):
+        for each, known in settings_of(type(described)):
+            table, value = tables.setdefault(known.table, {}), getattr(described, each.name)
+            if value is not None:
+                table[known.key or each.name] = value
     return tables
 
 
@@ -253,8 +267,9 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
 
     Where its text lies and what it computes on may change, and it may get longer.
     """
-    free = {f.name for f in fields(Experiment) if f.metadata["table"] == "corpus" and not f.metadata["trains"]}
-    free |= {"source", "batches"}
+    settings = settings_of(type(before))
+    free = {known.key or each.name for each, known in settings if known.table == "corpus" and not known.trains}
+    free.add("batches")
     old, new = ({**tables, "machine": {}} for tables in (to_tables(before), to_tables(now)))
     wrong = [
         f"{name} was {old[table].get(name)}, is {new[table].get(name)}"
@@ -270,7 +285,8 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
 def write_toml(experiment: Experiment) -> str:
     """run.toml."""
     tables = to_tables(experiment).items()
-    return "\n\n".join(f"[{t}]\n" + "\n".join(_line(*item) for item in own.items()) for t, own in tables) + "\n"
+    texts = (f"[{name}]\n" + "\n".join(_line(*item) for item in table.items()) for name, table in tables)
+    return "\n\n".join(texts) + "\n"
 
 
 def _line(name: str, value: Any) -> str:
@@ -281,7 +297,7 @@ def _line(name: str, value: Any) -> str:
 
 
 def read_toml(text: str, where: str = "run.toml") -> Experiment:
-    """The experiment that run.toml describes; unknown tables and keys and wrong types are all told at once."""
+    """The experiment that run.toml describes; an error names every unknown table, unknown key and wrong type."""
     try:
         document = untrusted.parse_toml(text)
     except ValueError as error:
@@ -292,14 +308,13 @@ def read_toml(text: str, where: str = "run.toml") -> Experiment:
 def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
     """The same, from the document's tables."""
     known: dict[str, dict[str, tuple[str, Any]]] = {}
-    hints = _hints(Experiment)
-    for setting in fields(Experiment):
-        name = "source" if setting.name == "corpus" else setting.name
-        known.setdefault(setting.metadata["table"], {})[name] = (setting.name, hints[setting.name])
-    known["scheme"] = {name: (name, hint) for name, hint in _hints(Scheme).items()}
+    for described in (Experiment, Scheme):
+        for each, about in settings_of(described):
+            entry = each.name, types_of(described)[each.name]
+            known.setdefault(about.table, {})[about.key or each.name] = entry
 
     wrong: list[str] = []
-    found: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
+    values: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
     for table, content in document.items():
         if table not in known or not isinstance(content, dict):
             wrong.append(f"{where} has no place for {table!r}.{did_you_mean(table, known)}")
@@ -309,16 +324,16 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
                 wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
                 continue
             name, hint = known[table][key]
-            value = tuple(value) if get_origin(hint) is tuple and isinstance(value, list) else value
+            value = tuple(value) if is_list(hint) and isinstance(value, list) else value
             value = as_float(value) if float in (hint, *get_args(hint)) and type(value) is int else value
             if fits(value, hint):
-                found["scheme" if table == "scheme" else "rest"][name] = value
+                values["scheme" if table == "scheme" else "rest"][name] = value
             else:
                 expected = getattr(hint, "__name__", str(hint))
                 wrong.append(f"{key} under [{table}] in {where} must be {expected}. Got {value!r}.")
     if wrong:
         raise ConfigurationError(*wrong)
-    return from_options(found["rest"], found["scheme"])
+    return from_options(values["rest"], values["scheme"])
 
 
 def scheme_options(number: int | None, train: str | None, sample: str | None) -> dict[str, Any]:

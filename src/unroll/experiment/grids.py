@@ -11,9 +11,9 @@ from typing import Any
 from unroll.base.errors import ConfigurationError, did_you_mean
 from unroll.experiment.experiment import Experiment, from_options, scheme_options
 from unroll.experiment.scheme import Scheme
+from unroll.experiment.settings import is_list, types_of
 
 MOST = 20_000  # experiments: more are a slip of the hand
-WHOLE = ("ext", "exclude")  # settings that are lists themselves
 
 
 def grid(**settings: Any) -> list[Experiment]:
@@ -33,19 +33,19 @@ def grid(**settings: Any) -> list[Experiment]:
         wrong.append(f"This grid has more than {MOST:,} combinations. Vary fewer settings.")
     if wrong:
         raise ConfigurationError(*wrong)
-    found: dict[Experiment, None] = {}
+    experiments: dict[Experiment, None] = {}
     for chosen in itertools.product(*axes.values()):
         try:
-            found[_experiment(dict(zip(axes, chosen, strict=True)))] = None
+            experiments[_experiment(dict(zip(axes, chosen, strict=True)))] = None
         except ConfigurationError as error:
             wrong += error.problems
     if wrong:
         raise ConfigurationError(*dict.fromkeys(wrong))
-    return list(found)
+    return list(experiments)
 
 
 def _values(name: str, value: Any) -> list[Any]:
-    if name in WHOLE or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+    if is_list(types_of(Experiment).get(name)) or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         return [value]
     return list(value)
 
@@ -57,5 +57,5 @@ def _experiment(options: dict[str, Any]) -> Experiment:
         scheme = {f.name: getattr(scheme, f.name) for f in fields(scheme)}
     elif not isinstance(scheme, Mapping):
         scheme = scheme_options(scheme, None, None)
-    own = {f.name: options.pop(f.name) for f in fields(Scheme) if f.name in options}
-    return from_options(options, {**scheme, **own})
+    beside = {f.name: options.pop(f.name) for f in fields(Scheme) if f.name in options}
+    return from_options(options, {**scheme, **beside})

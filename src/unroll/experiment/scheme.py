@@ -24,6 +24,7 @@ from typing import Any
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.experiment.settings import setting
 
 # The paper's names for three points of the plane: (loss, state).
 TRAINING_PROCEDURES = {
@@ -39,7 +40,7 @@ RESETS = "epoch, never, or a probability above 0 and at most 1"
 
 
 def as_float(number: float) -> float:
-    """A number, whole ones too, as one that may have a fraction; beyond all of those it is infinite."""
+    """A number as a float; one too large for any float is infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -58,14 +59,17 @@ class Scheme:
     (0.25, 0.5, 0.75, 1.0)
     """
 
-    loss: str = "equal"
-    state: str = "learned"
-    sample: str = "windowed"
-    k1: int = 20
-    k2: int = 100
-    k3: int | None = None
-    normalise: bool = False
-    reset: str | float = "epoch"
+    # A field without a sentence is said by `--train`.
+    loss: str = setting("scheme", "equal")
+    state: str = setting("scheme", "learned")
+    sample: str = setting(
+        "scheme", "windowed", "Sampling procedure: windowed or progressive.", trains=False, varies=True
+    )
+    k1: int = setting("scheme", 20, "Tokens between two updates [{default}]. Small k1 uses data best.")
+    k2: int = setting("scheme", 100, "Tokens that gradients flow back [{default}]; the length of a window.")
+    k3: int | None = setting("scheme", None)
+    normalise: bool = setting("scheme", False)
+    reset: str | float = setting("scheme", "epoch")
 
     def __post_init__(self) -> None:
         if type(self.reset) is int:
@@ -190,33 +194,33 @@ def parse_training(text: str) -> dict[str, Any]:
 
 def problems(scheme: Scheme) -> list[str]:
     """Everything that is wrong with a scheme, in words."""
-    found = [
+    wrong = [
         plugins.problem("loss_weights", scheme.loss, "loss"),
         plugins.problem("state_origins", scheme.state, "state"),
         plugins.problem("conditioning", scheme.sample, "sample"),
     ]
     if scheme.sample == "windowed-naive":
-        found.append("windowed-naive is windowed, computed as the paper did: train for windowed, sample with it.")
+        wrong.append("windowed-naive is windowed, computed as the paper did: train for windowed, sample with it.")
     for name in ("k1", "k2"):
         value = getattr(scheme, name)
         if not isinstance(value, int) or value < 1:
-            found.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
+            wrong.append(f"{name} must be at least 1. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
         elif value >= LARGEST:
-            found.append(f"{name} must be below 2^31. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
+            wrong.append(f"{name} must be below 2^31. Got {value}. Set --{name}, or {name} under [scheme] in run.toml.")
         elif name == "k2" and value > LONGEST:
-            found.append(f"k2 must be at most {LONGEST:,}. Got {value}. Set --k2, or k2 under [scheme] in run.toml.")
+            wrong.append(f"k2 must be at most {LONGEST:,}. Got {value}. Set --k2, or k2 under [scheme] in run.toml.")
     if scheme.k3 is not None and not (isinstance(scheme.k3, int) and 1 <= scheme.k3 <= max(scheme.k2, 1)):
-        found.append(
+        wrong.append(
             f"k3 must be between 1 and k2 = {scheme.k2}. Got {scheme.k3}. Set it as in --train multi-loss,k3=10."
         )
     if isinstance(scheme.reset, str):
         if scheme.reset not in ("epoch", "never"):
-            found.append(f"reset must be {RESETS}. Got {scheme.reset!r}.")
+            wrong.append(f"reset must be {RESETS}. Got {scheme.reset!r}.")
     elif not (isinstance(scheme.reset, float | int) and 0 < scheme.reset <= 1):
-        found.append(f"reset must be {RESETS}. Got {scheme.reset}.")
-    if not any(found[:2]) and scheme.reset != "epoch" and not scheme.carries:
-        found.append(f"reset = {scheme.reset} needs a carried state. Use --train conditional,reset={scheme.reset}.")
-    return [problem for problem in found if problem]
+        wrong.append(f"reset must be {RESETS}. Got {scheme.reset}.")
+    if not any(wrong[:2]) and scheme.reset != "epoch" and not scheme.carries:
+        wrong.append(f"reset = {scheme.reset} needs a carried state. Use --train conditional,reset={scheme.reset}.")
+    return [problem for problem in wrong if problem]
 
 
 SCHEMES = {

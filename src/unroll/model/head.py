@@ -44,5 +44,5 @@ def _dense(x_MNI: Tensor, W_MIO: Tensor, b_MO: Tensor, precision: str, product: 
 
 
 def nll(logits_MNV: Tensor, targets_MN: Tensor) -> Tensor:
-    """The negative log-likelihood of each target."""
+    """The negative log-likelihood of each target, in training, perplexity and scores alike; any shape before V."""
     return torch.logsumexp(logits_MNV, -1) - logits_MNV.gather(-1, targets_MN.long().unsqueeze(-1)).squeeze(-1)

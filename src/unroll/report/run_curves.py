@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from unroll.base.errors import RunError
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.scheme import SCHEMES, Scheme
+from unroll.experiment.settings import settings_of
 from unroll.model.conditioning import PROCEDURES
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper.records import COLUMNS, Curve
@@ -89,11 +89,15 @@ def _number(scheme: Scheme, sample: str) -> int:
 
 
 def _variant(experiment: Experiment) -> dict[str, Any]:
-    """The settings that differ from the paper's and have no field of their own."""
-    seen = [f.name for f in fields(Experiment) if f.metadata.get("trains") and f.name not in STATED]
-    names = [*seen, "test_tokens"]  # a perplexity of a part of the test set is another number
+    """The settings that differ from the paper's and have no field of their own: training sees or a table shows them."""
     defaults = Experiment()
-    varied = {name: getattr(experiment, name) for name in names if getattr(experiment, name) != getattr(defaults, name)}
+    varied = {
+        field.name: getattr(experiment, field.name)
+        for field, setting in settings_of(Experiment)
+        if (setting.trains or setting.column)
+        and field.name not in STATED
+        and getattr(experiment, field.name) != getattr(defaults, field.name)
+    }
     if experiment.cell != "lstm":  # another cell has neither
         varied.pop("peepholes", None)
         varied.pop("forget_bias", None)

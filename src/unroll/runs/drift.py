@@ -27,6 +27,7 @@ from torch import Tensor
 from unroll.base import randomness
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.corpus import Corpus
+from unroll.model import head
 from unroll.model.model import Model
 from unroll.runs import perplexities
 from unroll.runs.loaded import Run, text_ids
@@ -154,7 +155,7 @@ def _by_age(
             h_MTRH, state = model.read(read_TR.unsqueeze(0), state)
             for logits_MnRV in perplexities.logits(model, h_MTRH):
                 n = logits_MnRV.shape[1]
-                parts.append(perplexities.nll(logits_MnRV, stretch_NR[done : done + n].unsqueeze(0))[0].cpu())
+                parts.append(head.nll(logits_MnRV, stretch_NR[done : done + n].unsqueeze(0))[0].cpu())
                 done += n
     nll_NR: NDArray[np.float64] = torch.cat(parts).numpy()
     return nll_NR

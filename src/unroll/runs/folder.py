@@ -12,7 +12,7 @@ Order matters: a metrics line is on disk before the checkpoint that counts it, a
 metrics.jsonl was. On resume the file is cut back to that, and training says those lines again.
 
 A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
-and only what has a name of our own is ever deleted. The weights carry what the other files must agree with: run.toml,
+and only files under the names above are ever deleted. The weights carry what the other files must agree with: run.toml,
 and digests of the vocabulary and of the metrics.
 """
 
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unroll.base import atomic_files, locks, untrusted
 from unroll.base.errors import ConfigurationError, RunError
@@ -37,6 +37,8 @@ from unroll.runs.checkpoints import Checkpoint, Checkpoints
 if TYPE_CHECKING:
     from torch import Tensor
 
+Meaning = TypeVar("Meaning")
+
 CHECKPOINTS = "checkpoints"
 # The files of a run, with the most bytes that each is read to have.
 SIZES = {
@@ -48,7 +50,6 @@ SIZES = {
     "perplexity.png": None,  # is never read
 }
 SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
-MOMENTS = 4  # tensors at most that an optimiser keeps for each parameter
 UNFINISHED = {"vocabulary.json"}  # what `create` has written when it has not yet written run.toml, which is the last
 
 
@@ -68,6 +69,7 @@ class RunFolder:
         self.path = Path(path)
         self._checkpoints = Checkpoints(self.path / CHECKPOINTS)
         self._last_line: tuple[int, str] | None = None  # how long metrics.jsonl was, and its last line's digest
+        self._parsed: dict[str, tuple[str, Any]] = {}  # of a file: the text that was parsed last, and its meaning
 
     @classmethod
     def create(cls, path: str | Path, experiment: Experiment, vocabulary: Vocabulary) -> RunFolder:
@@ -99,9 +101,9 @@ class RunFolder:
             return
         if untrusted.is_folder(self.path):
             atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
-            found = list(self.path.iterdir())
-            if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in found):
-                for path in found:
+            paths = list(self.path.iterdir())
+            if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in paths):
+                for path in paths:
                     path.unlink()
         RunFolder.create(self.path, experiment, vocabulary)
 
@@ -112,8 +114,7 @@ class RunFolder:
             path = self.path / name
             try:
                 wants_folder = name == CHECKPOINTS
-                found = os.lstat(path).st_mode
-                kind = untrusted.unlike_file(found) or "a file"
+                kind = untrusted.unlike_file(os.lstat(path).st_mode) or "a file"
                 if kind != ("a folder" if wants_folder else "a file"):
                     wrong.append(f"{path} must be {'a folder' if wants_folder else 'a regular file'}: it is {kind}.")
             except OSError:
@@ -151,7 +152,7 @@ class RunFolder:
         """run.toml, read and checked."""
         where = str(self.path / "run.toml")
         try:
-            return read_toml(self._text("run.toml"), where)
+            return self._meaning("run.toml", read_toml)
         except ConfigurationError as error:
             # What is out of range is said as for an option, which is in no file.
             raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
@@ -186,7 +187,7 @@ class RunFolder:
     @property
     def vocabulary(self) -> Vocabulary:
         """vocabulary.json, read and checked."""
-        return Vocabulary.from_json(self._text("vocabulary.json"), str(self.path / "vocabulary.json"))
+        return self._meaning("vocabulary.json", Vocabulary.from_json)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -221,11 +222,11 @@ class RunFolder:
             )
         facts = self.carried_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
-        # Lines may have been cut off at the end: whoever goes on with the run is warned.
+        # Lines may have been cut off at the end: resuming the run warns of that.
         if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
             raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
-        told = "metrics" in facts and self.has_weights()
-        if status["state"] == "finished" and told and not status_file.clocks_agree(status, facts):
+        sealed = "metrics" in facts and self.has_weights()
+        if status["state"] == "finished" and sealed and not status_file.clocks_agree(status, facts):
             raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
         return lines
 
@@ -297,13 +298,9 @@ class RunFolder:
 
     def most_bytes(self) -> int:
         """No tensor file of this run is larger: its parameters, what the optimiser keeps of each, and its states."""
-        from unroll.model import cells
-        from unroll.model.initial_values import parameter_count
+        from unroll.runs.sizes import checkpoint_numbers
 
-        e = self.experiment
-        parameters = parameter_count(e, len(self.vocabulary))
-        states = e.layers * len(cells.load(e.cell, e.peepholes).STATES) * e.rows * e.hidden
-        return SPARE + 8 * (parameters * (1 + MOMENTS) + states)
+        return SPARE + 8 * checkpoint_numbers(self.experiment, len(self.vocabulary))
 
     def require_vocabulary(self, facts: Mapping[str, str]) -> None:
         """The symbols must be those that weights with these facts were trained with; older weights do not say."""
@@ -325,13 +322,13 @@ class RunFolder:
             raise RunError(f"{metrics} is damaged: its first {counted:,} bytes are not those that {name} counts.")
 
     def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
-        """Whole checkpoints, newest first, from which a run `goes_on`; others are told and passed over."""
+        """Whole checkpoints, newest first, from which a run `goes_on`; the others are passed over with a warning."""
         for batch in reversed(self.checkpoints()):
             try:
-                found = self.checkpoint(batch)
+                checkpoint = self.checkpoint(batch)
                 if goes_on:
-                    self._require_metrics(found)
-                yield found
+                    self._require_metrics(checkpoint)
+                yield checkpoint
             except RunError as error:
                 warnings.append(f"{error} It is passed over.")
 
@@ -353,12 +350,12 @@ class RunFolder:
         self._checkpoints.remove()
 
     def clear_partials(self) -> None:
-        """Remove what killed processes left half written, for whoever holds the folder."""
+        """Remove what killed processes left half written. Only a process that holds the folder may."""
         atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
         self._checkpoints.clear_partials()
 
     def remove(self) -> None:
-        """Delete the run: its own files, and the folder unless it holds something else."""
+        """Delete the run: its files, and the folder unless it holds something else."""
         self.drop_checkpoints()
         self.clear_partials()
         for name in SIZES:
@@ -375,6 +372,14 @@ class RunFolder:
             missing=f"{self.path} is no run folder. Give the folder that `unroll train --out` made.",
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
+
+    def _meaning(self, name: str, parse: Callable[[str, str], Meaning]) -> Meaning:
+        """What a file says. It is read every time, and parsed only where its text has changed."""
+        text = self._text(name)
+        if name not in self._parsed or self._parsed[name][0] != text:
+            self._parsed[name] = text, parse(text, str(self.path / name))
+        meaning: Meaning = self._parsed[name][1]
+        return meaning
 
     def _text(self, name: str) -> str:
         path = self.path / name

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unroll.base.errors import ConfigurationError, SymbolError
+from unroll.model import head
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.model import Model
 from unroll.model.network import States
@@ -84,7 +85,7 @@ def _nats(model: Model, h_MnH: Tensor, predicted_n: Tensor) -> NDArray[np.float6
     if not len(predicted_n):
         return np.empty(0)
     logits_MnRV = torch.cat(list(perplexities.logits(model, h_MnH.unsqueeze(2))), dim=1)
-    nats_MnR = perplexities.nll(logits_MnRV, predicted_n.view(1, -1, 1))
+    nats_MnR = head.nll(logits_MnRV, predicted_n.view(1, -1, 1))
     nats_n: NDArray[np.float64] = nats_MnR[0, :, 0].cpu().numpy()
     return nats_n
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from unroll.base.errors import CorpusError
-from unroll.model import conditioning
+from unroll.model import conditioning, head
 from unroll.model.model import Model
 from unroll.model.network import States
 
@@ -71,7 +71,7 @@ def token_nll(
             between()
             for logits_MnRV in logits(model, chunk_MnRH):
                 _, n, R, _ = logits_MnRV.shape
-                pieces.append(nll(logits_MnRV, ids_MN[:, position : position + n].unsqueeze(-1).expand(-1, -1, R)))
+                pieces.append(head.nll(logits_MnRV, ids_MN[:, position : position + n].unsqueeze(-1).expand(-1, -1, R)))
                 position += n
     nll_MNR = torch.cat(pieces, dim=1).cpu()
     return [nll_NR[: len(ids_N) - k2] for nll_NR, ids_N in zip(nll_MNR, texts, strict=True)]
@@ -81,11 +81,6 @@ def logits(model: Model, h_MnRH: Tensor) -> Iterator[Tensor]:
     """The head's logits for each h, in float64; as many positions at a time as memory allows."""
     for part_MnRH in h_MnRH.split(_positions(model, h_MnRH), dim=1):
         yield model.head(part_MnRH).double()
-
-
-def nll(logits_MnRV: Tensor, targets_MnR: Tensor) -> Tensor:
-    """The negative log-likelihood of each target."""
-    return torch.logsumexp(logits_MnRV, -1) - logits_MnRV.gather(-1, targets_MnR.unsqueeze(-1)).squeeze(-1)
 
 
 def _positions(model: Model, h_MnRH: Tensor) -> int:

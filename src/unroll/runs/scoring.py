@@ -21,7 +21,7 @@ from torch import Tensor
 from unroll.base.errors import ConfigurationError, RunError, SymbolError
 from unroll.corpus import tokens
 from unroll.corpus.tokens import Ids, Vocabulary
-from unroll.model import conditioning
+from unroll.model import conditioning, head
 from unroll.runs import perplexities
 from unroll.runs.loaded import Run, procedure_of, require_run
 from unroll.runs.perplexities import DIVERGED, Perplexity
@@ -191,7 +191,7 @@ def _scored(logits_nV: Tensor, following_N: Tensor, start: int, alternatives: in
     likelier_nV = logits_nV > logits_nV.gather(-1, targets_n.unsqueeze(-1))
     best = torch.topk(logits_nV, alternatives, dim=-1)
     probabilities_nA = torch.exp(best.values - torch.logsumexp(logits_nV, -1, keepdim=True))
-    columns = (perplexities.nll(logits_nV, targets_n), likelier_nV.sum(-1) + 1, best.indices, probabilities_nA)
+    columns = (head.nll(logits_nV, targets_n), likelier_nV.sum(-1) + 1, best.indices, probabilities_nA)
     return ScoredChunk(start, *(tensor.cpu().numpy() for tensor in columns))
 
 

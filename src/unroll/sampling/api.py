@@ -38,6 +38,15 @@ class Request:
     stop: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Requests that a run can answer, with the ids that each goes on from."""
+
+    requests: tuple[Request, ...]
+    prompts: tuple[Ids, ...]
+    procedure: str
+
+
 @dataclass(frozen=True)
 class Sample:
     """A text up to its stop string; every token that was drawn for it, and what the model itself gave each."""
@@ -89,43 +98,40 @@ def stream(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) ->
     """The tokens of a text as they are drawn, with the arguments of `sample`."""
     settings = Settings(prompt, **controls)
     also = ["A beam search knows its text only at its end: it cannot be streamed."] * settings.searches
-    requests = requested(run, settings, also)
-    return (token for _, token in stream_all(run, requests, settings.sample))
+    return (token for _, token in stream_all(run, requested(run, settings, also)))
 
 
 def sample_all(run: Run, requests: Sequence[Request], sample: str | None = None) -> list[Sample]:
     """Many texts at once, each as it would be drawn alone."""
     require_run(run)
-    procedure = sample or run.experiment.scheme.sample
-    prompts = checked(run, requests, procedure)
-    writers = [Writer(Stops(run.vocabulary, request.stop)) for request in requests]
-    drawn: list[list[Token]] = [[] for _ in requests]
-    for place, token in _drawn(run, requests, prompts, procedure, writers):
+    return _whole(run, check(run, requests, sample or run.experiment.scheme.sample))
+
+
+def _whole(run: Run, asked: Checked) -> list[Sample]:
+    """Every text to its end."""
+    writers = [Writer(Stops(run.vocabulary, request.stop)) for request in asked.requests]
+    drawn: list[list[Token]] = [[] for _ in asked.requests]
+    for place, token in _drawn(run, asked, writers):
         drawn[place].append(token)
     return [
-        Sample(writer.text, [t.id for t in tokens], [t.logprob for t in tokens], procedure, request.seed)
-        for request, writer, tokens in zip(requests, writers, drawn, strict=True)
+        Sample(writer.text, [t.id for t in tokens], [t.logprob for t in tokens], asked.procedure, request.seed)
+        for request, writer, tokens in zip(asked.requests, writers, drawn, strict=True)
     ]
 
 
-def stream_all(
-    run: Run, requests: Sequence[Request], sample: str | None = None, before: Sequence[int] = ()
-) -> Iterator[tuple[int, Token]]:
+def stream_all(run: Run, asked: Checked, before: Sequence[int] = ()) -> Iterator[tuple[int, Token]]:
     """Each token of many texts as it is drawn, with its text's place; `before` is the token shown before each text."""
-    procedure = sample or run.experiment.scheme.sample
-    prompts = checked(run, requests, procedure)
-    writers = [Writer(Stops(run.vocabulary, request.stop), before) for request in requests]
-    return _drawn(run, requests, prompts, procedure, writers)
+    return _drawn(run, asked, [Writer(Stops(run.vocabulary, request.stop), before) for request in asked.requests])
 
 
-def _drawn(
-    run: Run, requests: Sequence[Request], prompts: Sequence[Ids], procedure: str, writers: Sequence[Writer]
-) -> Iterator[tuple[int, Token]]:
-    streams = [Stream(p, int(r.length), r.decoding, int(r.seed)) for r, p in zip(requests, prompts, strict=True)]
+def _drawn(run: Run, asked: Checked, writers: Sequence[Writer]) -> Iterator[tuple[int, Token]]:
+    streams = [
+        Stream(prompt, int(request.length), request.decoding, int(request.seed))
+        for request, prompt in zip(asked.requests, asked.prompts, strict=True)
+    ]
     left = [stream.length for stream in streams]
-    drawing = generate(
-        run.model, streams, run.experiment.scheme.k2, procedure, lambda place, token: writers[place].ended
-    )
+    k2 = run.experiment.scheme.k2
+    drawing = generate(run.model, streams, k2, asked.procedure, lambda place, token: writers[place].ended)
     for drawn in drawing:
         for place, token, logprob in zip(drawn.streams, drawn.ids, drawn.logprobs, strict=True):
             writer, left[place] = writers[place], left[place] - 1
@@ -133,13 +139,13 @@ def _drawn(
             yield place, Token(token, text + writer.finish() if last else text, logprob, last)
 
 
-def answer(run: Run, settings: Settings) -> list[Sample]:
-    """What settings ask for, drawn or searched for."""
-    requests = requested(run, settings)
+def answer(run: Run, settings: Settings, asked: Checked | None = None) -> list[Sample]:
+    """What settings ask for, drawn or searched for; `asked`, where they were checked before."""
+    asked = asked or requested(run, settings)
     if not settings.searches:
-        return sample_all(run, requests, settings.sample)
-    request, procedure = requests[0], settings.sample or run.experiment.scheme.sample
-    (prompt,), stops = checked(run, [request], procedure), Stops(run.vocabulary, request.stop)
+        return _whole(run, asked)
+    request, procedure = asked.requests[0], asked.procedure
+    prompt, stops = asked.prompts[0], Stops(run.vocabulary, request.stop)
     k2, beams = run.experiment.scheme.k2, settings.num_beams or 1
     samples = []
     for found in beam_search(run.model, prompt, k2, procedure, beams, request.length, stops.end)[: settings.texts]:
@@ -151,7 +157,7 @@ def answer(run: Run, settings: Settings) -> list[Sample]:
     return samples
 
 
-def requested(run: Run, settings: Settings, also: Sequence[str] = ()) -> list[Request]:
+def requested(run: Run, settings: Settings, also: Sequence[str] = ()) -> Checked:
     """The texts that settings ask for, or every problem at once, those known before among them."""
     require_run(run)
     if settings.mistaken:
@@ -162,12 +168,11 @@ def requested(run: Run, settings: Settings, also: Sequence[str] = ()) -> list[Re
         Request(settings.prompt, int(settings.tokens), decoding, int(settings.seed) + n, settings.stops)
         for n in range(1 if problems else settings.texts)
     ]
-    checked(run, requests, settings.sample or run.experiment.scheme.sample, problems)
-    return requests
+    return check(run, requests, settings.sample or run.experiment.scheme.sample, problems)
 
 
-def checked(run: Run, requests: Sequence[Request], procedure: str, also: Sequence[str] = ()) -> list[Ids]:
-    """The ids of each request's prompt, or every problem at once."""
+def check(run: Run, requests: Sequence[Request], procedure: str, also: Sequence[str] = ()) -> Checked:
+    """The requests with the ids of their prompts, or every problem at once."""
     problems = [*also, *filter(None, [plugins.problem("conditioning", procedure, "sample")])]
     symbols: list[str] = []
     prompts: dict[str, Ids] = {}
@@ -186,7 +191,7 @@ def checked(run: Run, requests: Sequence[Request], procedure: str, also: Sequenc
     if problems:
         raise ConfigurationError(*dict.fromkeys(problems + symbols))
     chosen = (prompts[r.prompt] if r.prompt is not None else seed_sequence(run, int(r.seed)) for r in requests)
-    return [np.asarray(ids, np.int64) for ids in chosen]
+    return Checked(tuple(requests), tuple(np.asarray(ids, np.int64) for ids in chosen), procedure)
 
 
 def _problems(request: Request) -> list[str]:

@@ -6,29 +6,16 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.run_names import run_name, shape_of
+from unroll.experiment.settings import settings_of
 from unroll.model.conditioning import PROCEDURES
 
 LONGEST = 120  # letters of a name
-# What a name always tells has its own words; the rest is told only where it varies.
-TOLD = {
-    "corpus",
-    "title",
-    "scheme",
-    "cell",
-    "layers",
-    "hidden",
-    "seed",
-    "sha256",
-    "files",
-    "bytes",
-    "tokens",
-    "unique",
-    "evaluate",
-    "evaluate_carried",
-}
+IN_EVERY_NAME = {"cell", "layers", "hidden", "seed"}
+MERGED = {"evaluate", "evaluate_carried"}  # one training answers requests that differ in these
 
 
 @dataclass(frozen=True)
@@ -49,14 +36,15 @@ def distinct(asked: Iterable[Experiment]) -> list[Training]:
     """
     together: dict[tuple[object, ...], list[Experiment]] = {}
     for e in dict.fromkeys(asked):
-        other = None if e.scheme.sample in PROCEDURES else e.scheme.sample  # a run is scored under those, and its own
+        # A run is scored under the known procedures, and under its scheme's.
+        other = None if e.scheme.sample in PROCEDURES else e.scheme.sample
         together.setdefault(
             (e.identity, other, e.test_tokens, e.evaluations, e.device, e.kernel, e.threads), []
         ).append(e)
     groups = [tuple(sorted(group, key=_order)) for group in together.values()]
     names = _names([group[0] for group in groups])
-    found = [Training(name, _merged(group), group) for name, group in zip(names, groups, strict=True)]
-    return sorted(found, key=lambda training: natural(training.name))
+    trainings = [Training(name, _merged(group), group) for name, group in zip(names, groups, strict=True)]
+    return sorted(trainings, key=lambda training: natural(training.name))
 
 
 def named(name: str, asked: Sequence[Experiment]) -> Training:
@@ -73,11 +61,11 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def _order(experiment: Experiment) -> tuple[int, str]:
-    return place(experiment.scheme.sample), repr(experiment)
+    return rank(experiment.scheme.sample), repr(experiment)
 
 
-def place(procedure: str) -> int:
-    """Where a procedure stands among others."""
+def rank(procedure: str) -> int:
+    """The rank of a sampling procedure, by which rows of a table are sorted."""
     return PROCEDURES.index(procedure) if procedure in PROCEDURES else len(PROCEDURES)
 
 
@@ -99,14 +87,15 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
 
 
 def _varied(experiments: Sequence[Experiment]) -> list[str]:
-    """The settings that do not have one value everywhere, but for those that every name tells."""
-    names = [f.name for f in fields(Experiment) if f.name not in TOLD]
+    """The settings that do not have one value everywhere, but for those that every name says."""
+    names = [
+        each.name for each, known in settings_of(Experiment) if known.help and each.name not in IN_EVERY_NAME | MERGED
+    ]
     return [name for name in names if len({getattr(e, name) for e in experiments}) > 1]
 
 
 def _name(experiment: Experiment, varied: Iterable[str]) -> str:
     e, s = experiment, experiment.scheme
-    words = [e.title or e.corpus or "text", s.training, f"k1_{s.k1}", f"k2_{s.k2}", f"{e.cell}{e.layers}x{e.hidden}"]
-    words += [f"{name}_{getattr(e, name)}" for name in varied] + [f"seed{e.seed}"]
-    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words)).strip("-.")
-    return plain[:LONGEST].rstrip("-.")
+    values = [(name, getattr(e, name)) for name in varied]
+    name = run_name(e.title or e.corpus or "text", s.training, s.k1, s.k2, shape_of(e), e.seed, values)
+    return name[:LONGEST].rstrip("-.")

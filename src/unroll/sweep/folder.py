@@ -46,7 +46,7 @@ class SweepFolder:
         return untrusted.is_regular(self.path / "sweep.json")
 
     def refuse_occupied(self) -> None:
-        """A folder that holds anything but a sweep is left alone."""
+        """Refuse a folder that holds anything but a sweep."""
         try:
             if self.is_sweep() or not untrusted.present(self.path):
                 return
@@ -66,18 +66,18 @@ class SweepFolder:
             ) from None
 
     def require_own_kind(self) -> None:
-        """A sweep's folder holds regular files and folders under our names: a RunError where it does not.
+        """Refuse a folder where anything but regular files and folders stands under our names.
 
-        A link in the place of a run would make somebody else's folder one of this sweep.
+        A link where a run should be would make somebody else's folder one of this sweep.
         """
         wrong = [
             f"{self.path / name} must be a regular file: it is {kind}."
-            for name in self._files()
+            for name in self.file_names()
             if (kind := _kind(self.path / name)) not in (None, "a file")
         ]
-        folders: dict[Path, tuple[str, ...]] = {self.path / name: ("a folder",) for name in self._folders()}
+        folders: dict[Path, tuple[str, ...]] = {self.path / name: ("a folder",) for name in self.folder_names()}
         if untrusted.is_folder(self.path / RUNS):
-            # A file beside the runs is somebody's own, and is left alone.
+            # A file beside the runs is the user's, and is left alone.
             either: tuple[str, ...] = ("a folder", "a file")
             folders |= dict.fromkeys(sorted((self.path / RUNS).iterdir()), either)
         wrong += [
@@ -88,15 +88,17 @@ class SweepFolder:
         if wrong:
             raise RunError(*wrong)
 
-    def _files(self) -> tuple[str, ...]:
+    def file_names(self) -> tuple[str, ...]:
+        """The files that stand in the folder."""
         return FILES
 
-    def _folders(self) -> tuple[str, ...]:
+    def folder_names(self) -> tuple[str, ...]:
+        """The folders that stand in the folder."""
         return (RUNS,)
 
     def clear_partials(self) -> None:
-        """Remove what killed processes left half written, for whoever holds the folder."""
-        atomic_files.clear_partials(self.path, self._files().__contains__, alone=True)
+        """Remove what killed processes left half written. Only a process that holds the folder may."""
+        atomic_files.clear_partials(self.path, self.file_names().__contains__, alone=True)
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the folder: two drivers cannot share it."""
@@ -134,7 +136,7 @@ class SweepFolder:
         if not untrusted.present(self.path / "plan.json"):
             return None
         plan = Plan.from_json(self._text("plan.json"), str(self.path / "plan.json"))
-        if not self._belongs(set(plan.names), {training.name for training in self.trainings}):
+        if not self.accepts_plan(set(plan.names), {training.name for training in self.trainings}):
             raise RunError(f"{self.path / 'plan.json'} is another sweep's: its runs are not those of sweep.json.")
         return plan
 
@@ -142,7 +144,7 @@ class SweepFolder:
     def plan(self, plan: Plan) -> None:
         atomic_files.write(self.path / "plan.json", plan.to_json().encode())
 
-    def _belongs(self, planned: set[str], asked: set[str]) -> bool:
+    def accepts_plan(self, planned: set[str], asked: set[str]) -> bool:
         """Whether a plan for these runs can be this folder's."""
         return planned == asked
 
@@ -156,10 +158,10 @@ class SweepFolder:
         if not untrusted.present(self.path / "failures.json"):
             return {}
         try:
-            found = {str(name): dict(failure) for name, failure in _failed(self._json("failures.json")).items()}
-            if not all(isinstance(failure["reason"], str) for failure in found.values()):
+            failures = {str(name): dict(failure) for name, failure in _failed(self._json("failures.json")).items()}
+            if not all(isinstance(failure["reason"], str) for failure in failures.values()):
                 raise ValueError
-            return found
+            return failures
         except (ValueError, TypeError, AttributeError, KeyError):
             raise RunError(f"{self.path / 'failures.json'} is damaged. Delete it and go on.") from None
 

@@ -30,7 +30,7 @@ WORTH = 0.95  # more runs side by side must cost at most this share of what fewe
 
 @dataclass(frozen=True)
 class Pace:
-    """What was measured with some runs side by side."""
+    """How fast a number of runs were side by side."""
 
     runs: int
     milliseconds: float  # a run-batch
@@ -44,12 +44,12 @@ def measure(
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Pace, ...]:
     """A few batches of the first 1, 2, 4, … of these runs, up to `most`, until that no longer pays."""
-    found: list[Pace] = []
+    paces: list[Pace] = []
     for runs in _sizes(min(most, len(experiments))):
-        if sum(map(_cost, found)) + 2 * sum(map(_cost, found[-1:])) > SECONDS:
+        if sum(map(_cost, paces)) + 2 * sum(map(_cost, paces[-1:])) > SECONDS:
             break
         try:
-            found.append(pace(experiments[:runs], corpora[:runs], between))
+            paces.append(pace(experiments[:runs], corpora[:runs], between))
         except UnrollError:
             break  # why this cannot run is said where it is trained
         except Exception as error:
@@ -58,9 +58,9 @@ def measure(
             break
         finally:
             devices.give_back()  # what was tried must not stand in the way of what comes next
-        if len(found) - found.index(best(found)) > PATIENCE:
+        if len(paces) - paces.index(best(paces)) > PATIENCE:
             break
-    return tuple(found)
+    return tuple(paces)
 
 
 def best(paces: Sequence[Pace]) -> Pace:

@@ -19,7 +19,8 @@ from unroll.experiment.experiment import Experiment
 from unroll.sweep import measuring
 from unroll.sweep.deduplicate import natural
 from unroll.sweep.measuring import Pace
-from unroll.training import fleet, memory
+from unroll.training import memory
+from unroll.training.fleet import groups
 from unroll.training.preflight import refuse_hopeless
 
 VALUES = 1 << 22  # at most, in plan.json
@@ -62,19 +63,19 @@ class Plan:
     @property
     def names(self) -> list[str]:
         """All runs."""
-        return [*(run for own in self.fleets for run in own.runs), *self.refused]
+        return [*(run for fleet in self.fleets for run in fleet.runs), *self.refused]
 
     def split(self, name: str, reason: str) -> Plan:
         """The plan with a fleet that did not fit as two of half its size."""
         fleets: list[Fleet] = []
-        for own in self.fleets:
-            middle = (len(own.runs) + 1) // 2
-            halves = {"a": own.runs[:middle], "b": own.runs[middle:]} if own.name == name else {"": own.runs}
+        for fleet in self.fleets:
+            middle = (len(fleet.runs) + 1) // 2
+            halves = {"a": fleet.runs[:middle], "b": fleet.runs[middle:]} if fleet.name == name else {"": fleet.runs}
             for letter, runs in halves.items():
-                share = len(runs) / len(own.runs)
-                why = f"half of fleet {name}, which did not fit" if letter else own.why
-                half = replace(own, name=own.name + letter, runs=runs, why=why)
-                fleets.append(replace(half, bytes=int(own.bytes * share), work=own.work * share))
+                share = len(runs) / len(fleet.runs)
+                why = f"half of fleet {name}, which did not fit" if letter else fleet.why
+                half = replace(fleet, name=fleet.name + letter, runs=runs, why=why)
+                fleets.append(replace(half, bytes=int(fleet.bytes * share), work=fleet.work * share))
         change = f"Fleet {name} did not fit and was split into {name}a and {name}b: {reason}"
         return replace(self, fleets=tuple(fleets), changes=(*self.changes, change))
 
@@ -87,27 +88,32 @@ class Plan:
         """The plan that was written, or a RunError."""
         try:
             content = untrusted.unsealed(untrusted.parse_json(text, VALUES))
-            fleets = tuple(Fleet(runs=tuple(own.pop("runs")), **own) for own in content["fleets"])
+            fleets = tuple(Fleet(runs=tuple(stored.pop("runs")), **stored) for stored in content["fleets"])
             measured = tuple(
                 Measurement(tuple(m["fleets"]), tuple(Pace(**pace) for pace in m["paces"])) for m in content["measured"]
             )
             refused, changes = dict(content["refused"]), tuple(content["changes"])
-            found = cls(fleets, refused, measured, changes, str(content["version"]))
-            if not all(map(_whole, fleets)) or len(set(found.names)) != len(found.names):
+            plan = cls(fleets, refused, measured, changes, str(content["version"]))
+            if not all(map(_whole, fleets)) or len(set(plan.names)) != len(plan.names):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(
                 f"{where} is damaged: it is no plan of a sweep. Bring it back, or start a new one."
             ) from None
-        return found
+        return plan
 
 
-def _whole(own: Fleet) -> bool:
-    """Whether what was read from a file is of the right types."""
-    words = (own.name, own.device, own.kernel, own.precision, own.why, *own.runs)
-    numbers = (own.threads, own.bytes, own.work, *(() if own.milliseconds is None else (own.milliseconds,)))
+def _whole(fleet: Fleet) -> bool:
+    """Whether the fields of a fleet that was read from a file are of the right types."""
+    words = (fleet.name, fleet.device, fleet.kernel, fleet.precision, fleet.why, *fleet.runs)
+    numbers = (
+        fleet.threads,
+        fleet.bytes,
+        fleet.work,
+        *(() if fleet.milliseconds is None else (fleet.milliseconds,)),
+    )
     right = all(isinstance(word, str) for word in words) and all(type(n) in (int, float) for n in numbers)
-    return bool(own.runs) and right
+    return bool(fleet.runs) and right
 
 
 def make(
@@ -122,17 +128,17 @@ def make(
     resolved = {name: devices.resolve(experiments[name]) for name in sorted(experiments, key=natural)}
     refused = {name: why for name, e in resolved.items() if (why := _hopeless(e, corpora[name]))}
     names = [name for name in resolved if name not in refused]
-    own = [resolved[name] for name in names]
+    plannable = [resolved[name] for name in names]
     fleets: list[Fleet] = []
     measured: list[Measurement] = []
-    for group in fleet.groups(own, [corpora[name].unique for name in names]):
+    for group in groups(plannable, [corpora[name].unique for name in names]):
         # Runs of one length stand side by side: a slot whose run has ended is still computed.
         members = sorted((names[i] for i in group), key=lambda name: (-resolved[name].batches, natural(name)))
-        found, paces = _fleets(
+        chosen, paces = _fleets(
             len(fleets), members, [resolved[m] for m in members], [corpora[m] for m in members], most, between
         )
-        fleets += found
-        measured += [Measurement(tuple(one.name for one in found), paces)] if paces else []
+        fleets += chosen
+        measured += [Measurement(tuple(one.name for one in chosen), paces)] if paces else []
     return Plan(tuple(fleets), refused, tuple(measured))
 
 
@@ -173,26 +179,26 @@ def _fleets(
         why += f"; {memory.in_words(limit)} hold no more than {room}" if held == room else ""
         why += f"; no more than {room} folders can be held open (ulimit -n)" if held > room else ""
     counts = -(-len(names) // M)
-    found = []
+    fleets = []
     for n in range(counts):
-        place = slice(n * len(names) // counts, (n + 1) * len(names) // counts)
-        runs, own, texts = names[place], experiments[place], corpora[place]
+        part = slice(n * len(names) // counts, (n + 1) * len(names) // counts)
+        runs, members, texts = names[part], experiments[part], corpora[part]
         needed = next((p.bytes for p in measured if p.runs >= len(runs) and p.bytes), None)
-        found.append(
+        fleets.append(
             Fleet(
                 name=str(first + n + 1),
                 runs=tuple(runs),
-                device=own[0].device,
-                kernel=own[0].kernel,
-                precision=own[0].precision,
-                threads=own[0].threads or 1,
-                bytes=needed or memory.fleet_bytes(own, texts),
-                work=sum(memory.batch_work(e, c.unique) * e.batches for e, c in zip(own, texts, strict=True)),
+                device=members[0].device,
+                kernel=members[0].kernel,
+                precision=members[0].precision,
+                threads=members[0].threads or 1,
+                bytes=needed or memory.fleet_bytes(members, texts),
+                work=sum(memory.batch_work(e, c.unique) * e.batches for e, c in zip(members, texts, strict=True)),
                 milliseconds=measuring.best(measured).milliseconds if measured else None,
                 why=why,
             )
         )
-    return found, measured
+    return fleets, measured
 
 
 def fit(experiments: Sequence[Experiment], corpora: Sequence[Corpus], limit: int) -> int:

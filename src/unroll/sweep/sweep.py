@@ -1,7 +1,7 @@
 """A sweep: from a list of experiments to finished run folders and one table, through a plan; resumable at any moment.
 
-`train_all` does it and returns the table. `sweep` is the driver itself, a generator of what happens, so that whoever
-watches decides what to show. Runs that have ended are never run again; those that cannot be trained are recorded with
+`train_all` does it and returns the table. `sweep` is the driver itself, a generator of what happens, so that its
+caller decides what to show. Runs that have ended are never run again; those that cannot be trained are recorded with
 the reason, and the others go on.
 """
 
@@ -39,8 +39,8 @@ def train_all(
 ) -> list[table.Row]:
     """Train every experiment into the folder `out`, side by side where that is faster, and return the table.
 
-    Called again, it goes on where it stopped. `corpora` are the experiments' own, where they are not to be opened by
-    name; `most` is how many runs may train side by side, which is measured otherwise.
+    Called again, it goes on where it stopped. `corpora` are those of the experiments; without them they are opened by
+    name. `most` is how many runs may train side by side; without it that is measured.
 
     >>> import tempfile, unroll
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
@@ -69,17 +69,17 @@ class Planned(Report):
 
 
 def describe(experiments: Sequence[Experiment], library: Library) -> list[Experiment]:
-    """The experiments with their corpora's facts filled in; all corpora that cannot be read are told at once."""
-    found: list[Experiment] = []
+    """The experiments with their corpora's facts filled in; an error names every corpus that cannot be read."""
+    described: list[Experiment] = []
     wrong: list[str] = []
     for experiment in experiments:
         try:
-            found.append(library.open(experiment).described_in(experiment))
+            described.append(library.open(experiment).described_in(experiment))
         except InputError as error:
             wrong += error.problems
     if wrong:
         raise CorpusError(*dict.fromkeys(wrong))
-    return found
+    return described
 
 
 def make_plan(
@@ -184,17 +184,17 @@ def carry_out(
         if not tried:
             yield from _lost_weights(folder, ended)
         left = [
-            own
-            for own in plan.fleets
-            if own.name not in tried
-            and not ended.keys() >= set(own.runs)
-            and (wanted is None or not set(own.runs).isdisjoint(wanted))
+            fleet
+            for fleet in plan.fleets
+            if fleet.name not in tried
+            and not ended.keys() >= set(fleet.runs)
+            and (wanted is None or not set(fleet.runs).isdisjoint(wanted))
         ]
         if not left:
             return
         if not tried:  # another text behind a corpus's name is said before any work
-            describe([experiments[name] for own in left for name in own.runs], library)
-        tried |= {own.name for own in left}
+            describe([experiments[name] for fleet in left for name in fleet.runs], library)
+        tried |= {fleet.name for fleet in left}
         for report in _launched(folder, left, experiments, library, save_every, launcher):
             watch.check()
             if isinstance(report, TooLarge):
@@ -231,7 +231,7 @@ def _lost(run: RunFolder) -> str | None:
 
 
 def _lost_weights(folder: SweepFolder, ended: Mapping[str, str]) -> Iterator[Report]:
-    """The table needs no weights, but whoever wants to sample should know in time that they are gone."""
+    """Notes on runs whose weights are gone: the table needs none, but sampling does."""
     for name in ended:
         run = folder.run(name)
         if run.is_run() and (words := _lost(run)):
@@ -257,18 +257,19 @@ def _launched(
     """Train these fleets; one that was planned on another machine goes on as it can here, or says why it cannot."""
     jobs: list[Job] = []
     notes: dict[str, None] = {}
-    for own in fleets:
+    for fleet in fleets:
         planned = [
-            replace(experiments[name], device=own.device, kernel=own.kernel, threads=own.threads) for name in own.runs
+            replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
+            for name in fleet.runs
         ]
-        outs = tuple(str(folder.run(name).path) for name in own.runs)
+        outs = tuple(str(folder.run(name).path) for name in fleet.runs)
         try:
-            moved = [relocate.here(run, status=_last(folder, n)) for run, n in zip(planned, own.runs, strict=True)]
+            moved = [relocate.here(run, status=_last(folder, n)) for run, n in zip(planned, fleet.runs, strict=True)]
         except RunError as error:
-            unended = tuple(name for name in own.runs if _end(folder, name) is None)
-            yield Failed(own.name, unended, " ".join(error.problems))
+            unended = tuple(name for name in fleet.runs if _end(folder, name) is None)
+            yield Failed(fleet.name, unended, " ".join(error.problems))
             continue
-        jobs.append(Job(own.name, own.runs, tuple(run for run, _ in moved), outs, save_every))
+        jobs.append(Job(fleet.name, fleet.runs, tuple(run for run, _ in moved), outs, save_every))
         notes |= dict.fromkeys("; ".join(changes) for _, changes in moved if changes)
     yield from (Noted("", f"{note}: the runs go on, but not bit for bit as they would have.") for note in notes)
     yield from launchers.load(launcher).run(jobs, library)
@@ -279,10 +280,10 @@ def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Traini
     experiments = {training.name: training.experiment for training in trainings}
 
     def taken(estimate: Callable[[Experiment, int], int], names: Sequence[str]) -> int:
-        found = [experiments[name] for name in names]
-        return sum(estimate(e, e.unique or library.open(e).unique) for e in found)
+        chosen = [experiments[name] for name in names]
+        return sum(estimate(e, e.unique or library.open(e).unique) for e in chosen)
 
-    left = [[name for name in own.runs if _end(folder, name) is None] for own in plan.fleets]
+    left = [[name for name in fleet.runs if _end(folder, name) is None] for fleet in plan.fleets]
     there = sum(_saved_bytes(folder, name) for names in left for name in names)
     if any(left):
         weights = sum(taken(preflight.weights_bytes, names) for names in left)
@@ -291,16 +292,16 @@ def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Traini
 
 
 def _saved_bytes(folder: SweepFolder, name: str) -> int:
-    """What a run's checkpoints take already: new ones take their place."""
-    found = 0
+    """The bytes of a run's checkpoints, which new ones replace."""
+    total = 0
     for path in (folder.run(name).path / "checkpoints").glob("*.safetensors"):
         with suppress(OSError):
-            found += path.lstat().st_size
-    return found
+            total += path.lstat().st_size
+    return total
 
 
-def in_words(own: Fleet) -> str:
+def in_words(fleet: Fleet) -> str:
     """One line about a fleet."""
-    runs = f"{len(own.runs)} runs" if len(own.runs) > 1 else "1 run"
-    where = f"{own.device}, kernel {own.kernel}, {precisions.described(own.precision, own.device)}"
-    return f"{runs}, {where}, about {memory.in_words(own.bytes)} ({own.why})"
+    runs = f"{len(fleet.runs)} runs" if len(fleet.runs) > 1 else "1 run"
+    where = f"{fleet.device}, kernel {fleet.kernel}, {precisions.described(fleet.precision, fleet.device)}"
+    return f"{runs}, {where}, about {memory.in_words(fleet.bytes)} ({fleet.why})"

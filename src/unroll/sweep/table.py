@@ -14,14 +14,24 @@ from typing import Any
 
 from unroll.base.errors import UnrollError
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.settings import columns_of
 from unroll.runs.folder import RunFolder
-from unroll.sweep.deduplicate import Training, natural, place
+from unroll.sweep.deduplicate import Training, natural, rank
 
-SETTINGS = (
+# A column keeps the place that it had in earlier versions; that of a newer setting follows these.
+FIRST = (
     "cell", "peepholes", "layers", "hidden", "dense", "dropout", "forget_bias", "optimiser", "learning_rate", "rows",
     "clip", "rotation", "shuffle", "precision", "batches", "seed", "split_seed", "test_tokens",
 )  # fmt: skip
 RESULTS = ("state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason")
+
+
+def settings(described: type = Experiment) -> tuple[str, ...]:
+    """The settings that have a column, in the table's order."""
+    return tuple(sorted(columns_of(described), key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)))
+
+
+SETTINGS = settings()
 COLUMNS = ("run", "corpus", "scheme", "training", "sample", "k1", "k2", *SETTINGS, *RESULTS)
 
 Row = dict[str, Any]
@@ -29,7 +39,7 @@ Row = dict[str, Any]
 
 def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failures: Mapping[str, str]) -> list[Row]:
     """The table, sorted."""
-    found: dict[tuple[str, str, str], Row] = {}
+    by_request: dict[tuple[str, str, str], Row] = {}
     trainings = tuple(trainings)
     corpus = told_apart((e.title, e.sha256) for training in trainings for e in training.asked)
     for training in trainings:
@@ -38,12 +48,12 @@ def rows(trainings: Iterable[Training], folders: Mapping[str, RunFolder], failur
                 folders[training.name], asked.scheme.sample, failures.get(training.name)
             )
             # Requests that differ in what does nothing (a GRU's peepholes) are one run, under the first one's name.
-            found.setdefault((row["run"], row["sample"], row["corpus"]), row)
-    return sorted(found.values(), key=_order)
+            by_request.setdefault((row["run"], row["sample"], row["corpus"]), row)
+    return sorted(by_request.values(), key=_order)
 
 
 def told_apart(texts: Iterable[tuple[str, str]]) -> Callable[[str, str], str]:
-    """What to call a text, given its title and its hash: two of one title are told apart by their hashes."""
+    """What to call a text, given its title and its hash: a hash stands behind a title that two texts have."""
     hashes: dict[str, set[str]] = {}
     for title, sha256 in texts:
         hashes.setdefault(title, set()).add(sha256)
@@ -52,7 +62,7 @@ def told_apart(texts: Iterable[tuple[str, str]]) -> Callable[[str, str], str]:
 
 def _order(row: Row) -> tuple[Any, ...]:
     """By corpus, scheme, k2, k1 and shape; then by name."""
-    scheme = (row["scheme"] or math.inf, row["training"], place(row["sample"]))
+    scheme = (row["scheme"] or math.inf, row["training"], rank(row["sample"]))
     return row["corpus"], *scheme, row["k2"], row["k1"], row["layers"], row["hidden"], natural(row["run"])
 
 
@@ -88,13 +98,13 @@ def _results(folder: RunFolder, procedure: str, failure: str | None) -> Row:
 
 def best(table: Iterable[Row]) -> dict[str, Row]:
     """The row with the lowest last perplexity, for each corpus: across corpora they cannot be compared."""
-    found: dict[str, Row] = {}
+    best_of: dict[str, Row] = {}
     for row in table:
         if row["perplexity"] is not None and (
-            row["corpus"] not in found or row["perplexity"] < found[row["corpus"]]["perplexity"]
+            row["corpus"] not in best_of or row["perplexity"] < best_of[row["corpus"]]["perplexity"]
         ):
-            found[row["corpus"]] = row
-    return found
+            best_of[row["corpus"]] = row
+    return best_of
 
 
 def to_csv(table: Iterable[Row]) -> bytes:

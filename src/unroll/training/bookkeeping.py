@@ -35,7 +35,7 @@ Happening = TypeVar("Happening", bound=Event)
 def evaluation_points(batches: int, count: int | None = None) -> tuple[int, ...]:
     """The paper's logarithmic grid, which does not depend on a run's length, up to and with the last batch.
 
-    With a `count`, at most so many points instead, spread alike from the first batch to the last.
+    With a `count`, at most that many points instead, spread in the same way from the first batch to the last.
 
     >>> evaluation_points(12)
     (1, 2, 3, 4, 5, 7, 9, 11, 12)
@@ -222,8 +222,9 @@ class Bookkeeping:
     def _procedures(self, m: int) -> tuple[str, ...]:
         """What a run is scored under now: the scheme's own procedure; both at the last point, or when asked."""
         experiment = self.experiments[m]
-        own, last = experiment.scheme.sample, self.learner.count == experiment.batches
-        return (own, *(p for p in PROCEDURES if p != own)) if last or experiment.evaluate == "both" else (own,)
+        first, is_last = experiment.scheme.sample, self.learner.count == experiment.batches
+        both = is_last or experiment.evaluate == "both"
+        return (first, *(p for p in PROCEDURES if p != first)) if both else (first,)
 
     def _scores(self, procedure: str) -> dict[int, float]:
         """The perplexity of every run scored under this procedure now, all in one pass.

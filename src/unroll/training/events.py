@@ -1,4 +1,4 @@
-"""What happens while runs train, as values: whoever watches decides what to show."""
+"""What happens while runs train, as values: a caller decides what to show."""
 
 from __future__ import annotations
 

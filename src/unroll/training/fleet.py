@@ -7,6 +7,7 @@ from typing import Any
 
 from unroll.base.errors import ConfigurationError
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.settings import settings_of
 from unroll.model.model import PAD
 
 MOST_PADDING = 1.25  # of the size that the smallest vocabulary would have alone, padded as well
@@ -14,28 +15,29 @@ MOST_PADDING = 1.25  # of the size that the smallest vocabulary would have alone
 
 def shared(experiment: Experiment) -> dict[str, Any]:
     """What all runs of a fleet have in common."""
-    own = ["cell", "layers", "hidden", "dense", "rows", "optimiser", "clip", "precision"]
-    if experiment.cell == "lstm":
-        own.insert(1, "peepholes")
+    names = [each.name for each, known in settings_of(type(experiment)) if known.shared]
+    if experiment.cell != "lstm":  # another cell has none
+        names.remove("peepholes")
     scheme = experiment.scheme
-    return {name: getattr(experiment, name) for name in own} | {"k2": scheme.k2, "scored positions": scheme.scored}
+    return {name: getattr(experiment, name) for name in names} | {"k2": scheme.k2, "scored positions": scheme.scored}
 
 
 def why_not(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> list[str]:
     """Why these runs cannot share a fleet, in words; nothing where they can."""
-    found = []
+    reasons = []
     for name, value in shared(experiments[0]).items():
-        others = sorted({str(own[name]) for e in experiments if name in (own := shared(e))} - {str(value)})
+        values = [shared(e) for e in experiments]
+        others = sorted({str(common[name]) for common in values if name in common} - {str(value)})
         if others:
-            found.append(f"Runs of one fleet share {name}: here are {value} and {', '.join(others)}.")
+            reasons.append(f"Runs of one fleet share {name}: here are {value} and {', '.join(others)}.")
     gaps = {e.scheme.gap for e in experiments if e.scheme.carries}
     if len(gaps) > 1:
-        found.append(f"Carried runs of one fleet share the gap max(0, k1 − k2): here are {sorted(gaps)}.")
+        reasons.append(f"Carried runs of one fleet share the gap max(0, k1 − k2): here are {sorted(gaps)}.")
     if _padded_too_far(min(vocabularies), max(vocabularies)):
-        found.append(
+        reasons.append(
             f"Vocabularies of {min(vocabularies)} and {max(vocabularies)} would be padded too far to share a fleet."
         )
-    return found
+    return reasons
 
 
 def require(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> None:
@@ -64,12 +66,12 @@ def groups(experiments: Sequence[Experiment], vocabularies: Sequence[int]) -> li
     for i, e in enumerate(experiments):
         where = {"device": e.device, "kernel": e.kernel, "threads": e.threads, "gap": e.scheme.gap}
         alike.setdefault(repr(shared(e) | where), []).append(i)
-    found: list[list[int]] = []
+    divided: list[list[int]] = []
     for _, members in sorted(alike.items()):
         smallest = 0
         for i in sorted(members, key=lambda i: vocabularies[i]):  # a stable sort: equals keep their order
             if not smallest or _padded_too_far(smallest, vocabularies[i]):
-                found.append([])
+                divided.append([])
                 smallest = vocabularies[i]
-            found[-1].append(i)
-    return found
+            divided[-1].append(i)
+    return divided

@@ -135,9 +135,9 @@ class Learner:
     def snapshot(self, m: int) -> dict[str, Tensor]:
         """All that a run needs to go on exactly, without padding: one layout, whatever the kernel or the fleet."""
         held = self.model.values(m) | self._carried(m)
-        for place, moment in enumerate(self.optimiser.MOMENTS):
-            own = self.model.values(m, {name: moments[place] for name, moments in self.moments.items()})
-            held |= {f"optimiser.{moment}.{name}": value for name, value in own.items()}
+        for n, moment in enumerate(self.optimiser.MOMENTS):
+            kept = self.model.values(m, {name: moments[n] for name, moments in self.moments.items()})
+            held |= {f"optimiser.{moment}.{name}": value for name, value in kept.items()}
         held["progress.loss_sum"] = self.fleet.loss_sum_M[m].cpu().reshape(1)
         held["progress.loss_count"] = self.fleet.loss_count_M[m].cpu().reshape(1)
         held["progress.stopped"] = torch.stack((self.fleet.stopped_M[m], self.fleet.reason_M[m])).cpu()
@@ -146,11 +146,11 @@ class Learner:
     def restore(self, m: int, held: Mapping[str, Tensor]) -> None:
         """Put a snapshot back into its slot."""
         with torch.no_grad():
-            for name, own in self.model.values(m).items():
-                place: Any = (m, *(slice(n) for n in own.shape))
-                self.model.parameters[name][place] = held[name].to(self.model.device)
+            for name, value in self.model.values(m).items():
+                slot: Any = (m, *(slice(n) for n in value.shape))  # without the padding
+                self.model.parameters[name][slot] = held[name].to(self.model.device)
                 for moment, over_runs in zip(self.optimiser.MOMENTS, self.moments[name], strict=True):
-                    over_runs[place] = held[f"optimiser.{moment}.{name}"].to(self.model.device)
+                    over_runs[slot] = held[f"optimiser.{moment}.{name}"].to(self.model.device)
             for layer, state in enumerate(self.carried):
                 for s, name in zip(state, self.model.cell.STATES, strict=True):
                     s[m] = held[f"carried.{layer}.{name}"].to(self.model.device)

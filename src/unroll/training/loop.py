@@ -1,8 +1,8 @@
 """The loop: train M runs side by side, evaluate them on a logarithmic grid, save them, and go on exactly where they
 stopped.
 
-`train` trains one run and returns it. `train_fleet` is the loop itself, a generator of what happened, so that whoever
-watches (the command line, a notebook, a test) decides what to show.
+`train` trains one run and returns it. `train_fleet` is the loop itself, a generator of what happened, so that its
+caller (the command line, a notebook, a test) decides what to show.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ EVALUATED_ROWS = 1024  # windows that an evaluation reads side by side
 
 
 def run_bytes(experiment: Experiment, vocabulary: int) -> int:
-    """What one more run of a fleet costs while it trains."""
+    """The memory that one more run of a fleet needs while it trains."""
     e, V = experiment, padded(vocabulary)
     cell = cells.load(e.cell, e.peepholes)
     T, B, K, H, D = e.scheme.k2, e.rows, e.scheme.scored, e.hidden, e.dense
     G, states = cell.GATES * H, len(cell.STATES)
     sizes = [math.prod(shape) for shape in parameter_shapes(e, cell, V).values()]
-    # Weights, gradients and moments; and while one parameter is updated, some copies of it.
+    # Weights, gradients and moments; and while one parameter is updated, a few copies of it.
     weights = sum(sizes) * (2 + len(optimisers.load(e.optimiser).MOMENTS)) + 6 * max(sizes)
     # For each layer what its backward pass needs; for the one at work also the gates' sums and their gradients.
     layers = T * B * (e.layers * (G + 2 * H + states * H) + 4 * G + (states + 1) * H)
@@ -47,7 +47,7 @@ def run_bytes(experiment: Experiment, vocabulary: int) -> int:
 
 
 def order_bytes(experiment: Experiment, corpus: Corpus) -> int:
-    """What the order costs in which a run shuffles its windows: it is kept beside the CPU."""
+    """The memory for the order of shuffled windows, which stays on the host."""
     if not experiment.shuffle or not devices.keeps_order_on_host(experiment.device):
         return 0
     return 4 * Schedule(experiment, corpus.split(experiment.split_seed).train).windows
@@ -60,11 +60,11 @@ def shared_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -
 
 
 def fleet_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
-    """What these runs cost side by side: their own, and what they share."""
+    """The memory that these runs need side by side: each alone, and what they share."""
     V = padded(max(corpus.unique for corpus in corpora))
     orders = {(e.seed, size): size for e, c in zip(experiments, corpora, strict=True) if (size := order_bytes(e, c))}
-    own = len(experiments) * max(run_bytes(e, V) for e in experiments)
-    return own + sum(orders.values()) + shared_bytes(experiments, corpora)
+    alone = len(experiments) * max(run_bytes(e, V) for e in experiments)
+    return alone + sum(orders.values()) + shared_bytes(experiments, corpora)
 
 
 def _evaluation_bytes(experiment: Experiment, V: int) -> int:

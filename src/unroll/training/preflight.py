@@ -13,15 +13,14 @@ from unroll.corpus.batches import Schedule
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import open_corpus
 from unroll.experiment.experiment import Experiment, differences
-from unroll.model import optimisers
-from unroll.model.initial_values import parameter_count
+from unroll.runs import sizes
 from unroll.runs.checkpoints import KEPT
 from unroll.runs.folder import RunFolder
 from unroll.training import fleet, relocate
 
 
 def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> None:
-    """What cannot work is said before any work is done."""
+    """Refuse, before any work is done, what cannot work: all reasons at once."""
     fleet.require(experiments, [c.unique for c in corpora])
     wrong = []
     for experiment, corpus in zip(experiments, corpora, strict=True):
@@ -72,22 +71,26 @@ def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) ->
 
 
 def weights_bytes(experiment: Experiment, unique: int) -> int:
-    """What the weights of a run take on the disk."""
-    return parameter_count(experiment, unique) * (8 if experiment.precision == "float64" else 4)
+    """The disk space that the weights of a run take."""
+    return _width(experiment) * sizes.weights_numbers(experiment, unique)
 
 
 def checkpoints_bytes(experiment: Experiment, unique: int) -> int:
-    """What the checkpoints of a run take at most: those that are kept and the one being written, moments and all."""
-    tensors = 1 + len(optimisers.load(experiment.optimiser).MOMENTS)
-    return (KEPT + 1) * tensors * weights_bytes(experiment, unique)
+    """The disk space that checkpoints of a run take at most: those that are kept and the one being written."""
+    return (KEPT + 1) * _width(experiment) * sizes.checkpoint_numbers(experiment, unique)
+
+
+def _width(experiment: Experiment) -> int:
+    """Bytes of a number."""
+    return 8 if experiment.precision == "float64" else 4
 
 
 def refuse_full_disk(out: str | Path, needed: int) -> None:
     """Say so before training, not hours into it."""
-    place = Path(out).absolute()
-    while not os.path.exists(place):  # which takes a name that is too long as one that is not there
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    folder = Path(out).absolute()
+    while not os.path.exists(folder):  # a name that is too long does not exist either
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
     if free < needed:
         megabytes = f"{free // 10**6:,} MB free; this run may need {-(-needed // 10**6):,} MB"
-        raise RunError(f"{place} has {megabytes}. Choose another --out.")
+        raise RunError(f"{folder} has {megabytes}. Choose another --out.")

@@ -1,5 +1,5 @@
-"""A run on another machine than it began on. What the user asks for now is had, or refused in words; what only the
-record says gives way to what there is here, and that is told.
+"""A run on another machine than it began on. It gets what the user asks for now, or a refusal in words. Where only the
+record asks for what this machine lacks, it takes what there is, and says so.
 """
 
 from __future__ import annotations

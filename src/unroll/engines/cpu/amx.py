@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from unroll.engines.cpu.builder import Code, Value
+from unroll.engines.cpu.builder import Code, Value, shuffled
 
 EDGE = 16  # rows of a tile, and its columns of words or of sums
 ROWS = 2 * EDGE  # rows of a block
@@ -156,7 +156,6 @@ def left_index(row: Value, k: Value, K: Value) -> Value:
 
 def transpose(code: Code, x: Value, out: Value) -> None:
     """Write a tile's columns as rows."""
-    from llvmlite import ir
 
     lanes, builder = code.lanes, code.builder
     rows: list[Any] = [code.load(code.at(x, n * lanes)).it for n in range(lanes)]
@@ -165,10 +164,9 @@ def transpose(code: Code, x: Value, out: Value) -> None:
         # Two rows that are `half` apart exchange their blocks of `half` columns off the diagonal.
         upper = [n if not n & half else lanes + n - half for n in range(lanes)]
         lower = [n + half if not n & half else lanes + n for n in range(lanes)]
-        masks = [ir.Constant(ir.VectorType(ir.IntType(32), lanes), mask) for mask in (upper, lower)]
         for n in (n for n in range(lanes) if not n & half):
             a, b = rows[n], rows[n + half]
-            rows[n], rows[n + half] = (builder.shuffle_vector(a, b, mask) for mask in masks)
+            rows[n], rows[n + half] = (shuffled(builder, a, b, lanes_in_order) for lanes_in_order in (upper, lower))
         half //= 2
     for n, row in enumerate(rows):
         code.store(Value(code, row), code.at(out, n * lanes))

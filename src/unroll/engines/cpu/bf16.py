@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from unroll.engines.cpu import amx
-from unroll.engines.cpu.builder import Code, Value, vector_bytes
+from unroll.engines.cpu.builder import Code, Value, shuffled, vector_bytes
 
 UPPER, EXPONENT = 0xFFFF0000, 0x7F800000  # bits of a word, and of a float32
 SIGN, QUIET = 0x8000, 0x40  # bits of a bfloat16; the second keeps a NaN from becoming an infinity
@@ -82,8 +82,8 @@ def _to_words(code: Code, low: Value, high: Value, order: Iterable[int]) -> Valu
         # The upper halves of both vectors, in the order of memory.
         one_half = ir.VectorType(ir.IntType(16), code.lanes)
         upper = [builder.trunc(_rounded(code, x), one_half) for x in (low, high)]
-        rounded = _shuffled(code, upper[0], upper[1], range(2 * code.lanes))
-    return Value(code, builder.bitcast(_shuffled(code, rounded, rounded, order), code.vector))
+        rounded = shuffled(builder, upper[0], upper[1], range(2 * code.lanes))
+    return Value(code, builder.bitcast(shuffled(builder, rounded, rounded, order), code.vector))
 
 
 def _rounded(code: Code, x: Value) -> Any:
@@ -106,11 +106,3 @@ def _rounded(code: Code, x: Value) -> Any:
         rounded,
     )
     return builder.select(builder.fcmp_unordered("uno", x.it, x.it), builder.or_(upper, constant(QUIET)), rounded)
-
-
-def _shuffled(code: Code, a: Any, b: Any, order: Iterable[int]) -> Any:
-    from llvmlite import ir
-
-    lanes = list(order)
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
-    return code.builder.shuffle_vector(a, b, mask)

@@ -12,7 +12,7 @@ wherever they lie in memory and whatever is computed beside them.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Any
@@ -191,11 +191,9 @@ class Code:
 
     def spread(self, element: Value) -> Value:
         """A vector with one number in every lane."""
-        builder = self.builder
         undefined = self._ir.Constant(self.vector, self._ir.Undefined)
-        zeros = self._ir.Constant(self._ir.VectorType(self._ir.IntType(32), self.lanes), [0] * self.lanes)
-        first = builder.insert_element(undefined, element.it, self._ir.Constant(self._ir.IntType(32), 0))
-        return Value(self, builder.shuffle_vector(first, undefined, zeros))
+        first = self.builder.insert_element(undefined, element.it, self._ir.Constant(self._ir.IntType(32), 0))
+        return Value(self, shuffled(self.builder, first, undefined, [0] * self.lanes))
 
     def load_spread(self, address: Value) -> Value:
         """Read one element into every lane of a vector."""
@@ -292,6 +290,14 @@ class Code:
 
 
 Write = Callable[..., None]
+
+
+def shuffled(builder: Any, a: Any, b: Any, order: Iterable[int]) -> Any:
+    """The elements of two vectors in this order; the second vector's are counted on from the first's."""
+    from llvmlite import ir
+
+    lanes = list(order)
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
 
 def write_into(function: Any, bits: int, write: Write, in_bf16: bool = False) -> None:

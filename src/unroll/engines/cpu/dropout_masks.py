@@ -9,7 +9,7 @@ Shapes: M runs, N rows, H columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from unroll.base import randomness
 from unroll.base.randomness import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.buffer_pool import take
-from unroll.engines.cpu.builder import Code, Value, vector_bytes
+from unroll.engines.cpu.builder import Code, Value, shuffled, vector_bytes
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.packing import start
 from unroll.model.dropout import Dropout
@@ -79,8 +79,7 @@ def _write(
             return ir.Constant(kind, [number] * lanes)
         undefined = ir.Constant(kind, ir.Undefined)
         zero = ir.Constant(ir.IntType(32), 0)
-        lanes_of_0 = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        return builder.shuffle_vector(builder.insert_element(undefined, number, zero), undefined, lanes_of_0)
+        return shuffled(builder, builder.insert_element(undefined, number, zero), undefined, [0] * lanes)
 
     def word(value: Any) -> Any:
         return builder.and_(value, every(WORD))
@@ -106,19 +105,11 @@ def _write(
             c3 = word(p0)
         factors = [builder.select(builder.icmp_unsigned("<", c, least), dropped, kept) for c in (c0, c1, c2, c3)]
         # The four words of a block become neighbours; here the first vector holds all first words, and so on.
-        halves = [_joined(builder, factors[n : n + 2], range(2 * lanes)) for n in (0, 2)]
-        neighbours = _joined(
-            builder, halves, [lane + lanes * word_of_block for lane in range(lanes) for word_of_block in range(4)]
-        )
+        halves = [shuffled(builder, factors[n], factors[n + 1], range(2 * lanes)) for n in (0, 2)]
+        order = [lane + lanes * word_of_block for lane in range(lanes) for word_of_block in range(4)]
+        neighbours = shuffled(builder, halves[0], halves[1], order)
         goal = code.at(out, (first + n) * (4 * lanes))
         builder.store(neighbours, goal.it, align=code.bits // 8)
-
-
-def _joined(builder: Any, vectors: Sequence[Any], indices: Sequence[int]) -> Any:
-    """The elements of two vectors that these indices name, counted through both."""
-    from llvmlite import ir
-
-    return builder.shuffle_vector(*vectors, ir.Constant(ir.VectorType(ir.IntType(32), len(indices)), list(indices)))
 
 
 @cache

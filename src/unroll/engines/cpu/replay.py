@@ -11,7 +11,6 @@ refused. A list of values, or a count of those that are not 0, goes unnoticed: i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -20,16 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unroll.engines.cpu.this_thread import this_thread
+
 Call = Callable[[], object]
-
-
-class _Own(threading.local):
-    """What each thread knows for itself."""
-
-    recording: RecordedCalls | None = None  # the one that is being made
-
-
-_own = _Own()
 
 
 class RecordedCalls(TorchDispatchMode):
@@ -46,11 +38,11 @@ class RecordedCalls(TorchDispatchMode):
 
     def __enter__(self) -> RecordedCalls:
         super().__enter__()
-        _own.recording = self
+        this_thread.recording = self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _own.recording = None
+        this_thread.recording = None
         super().__exit__(*error)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -74,8 +66,8 @@ class RecordedCalls(TorchDispatchMode):
 
 def done(call: Call) -> None:
     """Note a call that torch does not know of: if this thread is recording, the call will be replayed."""
-    if _own.recording:
-        _own.recording.add(call)
+    if this_thread.recording:
+        this_thread.recording.add(call)
 
 
 def _detached(x: Any) -> Any:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from unroll.engines.cpu.builder import Code, Value
 from unroll.engines.cpu.compiler import make
+from unroll.engines.cpu.this_thread import this_thread
 
 FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call by which a thread sleeps until a word of memory changes
 SLEEP, WAKE = 128, 129  # the operations of that call, within one process
@@ -73,22 +74,13 @@ class Threadpool:
         self._table = np.array([*self._table, post.ctypes.data], np.int64)
 
 
-class _Own(threading.local):
-    """What each thread knows for itself."""
-
-    pool: Threadpool | None = None
-
-
-_own = _Own()
-
-
 def current() -> Threadpool | None:
     """This thread's pool; None if this system has no pools."""
     if not available():
         return None
-    if _own.pool is None or _own.pool.process != os.getpid():  # a forked process has only one thread
-        _own.pool = Threadpool()
-    return _own.pool
+    if this_thread.pool is None or this_thread.pool.process != os.getpid():  # a forked process has only one thread
+        this_thread.pool = Threadpool()
+    return this_thread.pool
 
 
 @cache

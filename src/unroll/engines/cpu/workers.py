@@ -19,38 +19,33 @@ from queue import SimpleQueue
 
 import torch
 
+from unroll.engines.cpu.this_thread import this_thread
+
 Work = Callable[[int], None]
 
 
-class _Own(threading.local):
-    """What each thread knows for itself."""
-
-    parts = 0  # how many there are, while torch itself is kept to one thread; otherwise 0
-
-
-_own = _Own()
 _idle: list[_Worker] = []
 
 
 def count() -> int:
     """How many parts work falls into that this thread divides; one that does a part divides it no further."""
-    return _own.parts or torch.get_num_threads()
+    return this_thread.parts or torch.get_num_threads()
 
 
 @contextmanager
 def single() -> Iterator[None]:
     """Keep torch to one thread: threads that wait for its next operation take a core from those that work on parts."""
     threads = torch.get_num_threads()
-    if threads == 1 or _own.parts:
+    if threads == 1 or this_thread.parts:
         yield
         return
-    _own.parts = threads
+    this_thread.parts = threads
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        _own.parts = 0
+        this_thread.parts = 0
 
 
 def each(parts: int, work: Work) -> None:

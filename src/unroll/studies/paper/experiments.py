@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from unroll.base.errors import ConfigurationError, CorpusError, InputError
 from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.run_names import run_name
 from unroll.experiment.scheme import SCHEMES, Scheme
 from unroll.studies.paper.figures import BEST, CORPORA, FIGURES, OURS, Series, training
 from unroll.sweep.deduplicate import Training
@@ -137,6 +137,5 @@ def wanted(
 
 def _name(series: Series, seed: int, identity: str) -> str:
     """A folder's name that depends on its training alone."""
-    words = [series.corpus, series.train, f"k1_{series.k1}", f"k2_{series.k2}", f"lstm{series.layers}x{series.hidden}"]
-    words += [f"{name}_{value}" for name, value in series.varied] + [f"seed{seed}", identity[:8]]
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words))
+    shape = f"lstm{series.layers}x{series.hidden}"  # the paper's shape, whatever the scale
+    return run_name(series.corpus, series.train, series.k1, series.k2, shape, seed, series.varied, identity[:8])

@@ -29,11 +29,13 @@ class ReproductionFolder(SweepFolder):
         if not any(path.name == "records" or path.name.startswith("reproduce.json") for path in paths or ()):
             raise RunError(f"{self.path} exists and holds no reproduction. Choose another folder with --out.")
 
-    def _files(self) -> tuple[str, ...]:
-        return (*super()._files(), "reproduce.json", *(f"records/{figure}.json" for figure in FIGURES))
+    def file_names(self) -> tuple[str, ...]:
+        """Those of a sweep, the request, and a record for each figure."""
+        return (*super().file_names(), "reproduce.json", *(f"records/{figure}.json" for figure in FIGURES))
 
-    def _folders(self) -> tuple[str, ...]:
-        return (*super()._folders(), "records")
+    def folder_names(self) -> tuple[str, ...]:
+        """Those of a sweep, and the records."""
+        return (*super().folder_names(), "records")
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the folder, since two drivers cannot share it."""
@@ -43,7 +45,7 @@ class ReproductionFolder(SweepFolder):
             busy=f"Another process is at work in {self.path}. Wait for it, or choose another folder.",
         )
 
-    def _belongs(self, planned: set[str], asked: set[str]) -> bool:
+    def accepts_plan(self, planned: set[str], asked: set[str]) -> bool:
         """The request is written first and planned afterwards: a kill may come between."""
         return planned <= asked
 

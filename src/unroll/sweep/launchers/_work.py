@@ -45,7 +45,7 @@ def work(job: Job, library: Library) -> Iterator[Report]:
 
 
 def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
-    begun, told = False, 0.0
+    begun, reported = False, 0.0
     for event in events:
         count = event.learner.count
         if isinstance(event, Warned):
@@ -58,9 +58,9 @@ def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
             yield Scored(job.fleet, job.runs[event.run], event.metrics)
         elif isinstance(event, Ended):
             yield RunEnded(job.fleet, job.runs[event.run], event.status)
-        if not isinstance(event, Stepped) or time.perf_counter() - told > OFTEN:
+        if not isinstance(event, Stepped) or time.perf_counter() - reported > OFTEN:
             yield Progressed(job.fleet, count, event.seconds, event.evaluating)
-            told = time.perf_counter()
+            reported = time.perf_counter()
 
 
 def _verdict(job: Job, error: Exception) -> Report:

@@ -3,9 +3,9 @@
 A time step on a CPU is a small product and a little pointwise work, so what counts is the number of calls and where
 their operands lie. Hence:
 
-- Runs go one after the other, since one keeps the processor busy; so a run's numbers are the same alone and in a fleet.
-- A step's product is a batch of products, one a thread with its part of the rows: threads that share one product wait
-  for each other. It adds straight onto what the input brought.
+- Runs go one after the other, on one thread; so a run's numbers are the same alone and in a fleet. (A time step is too
+  small to be shared: threads would wait for each other a hundred times a batch. See `cpu/workers.py`.)
+- A step's product adds straight onto what the input brought.
 - The output gate's columns stand first, o, i, f, c: then the three sigmoids are neighbours, and so are the three gates
   whose gradient is a multiple of c's.
 - On the way back, everything that does not wait for the recurrence (the derivatives of the gates) is computed for a
@@ -13,7 +13,7 @@ their operands lie. Hence:
 - Gradients replace the gates in their buffer. Buffers are kept for the next batch, with the views of their time steps:
   to make a view costs as much as a small product.
 
-Shapes: M runs, T time, S steps of a block, B rows = P parts of R rows, I inputs, H hidden, G = 4·H gate columns.
+Shapes: M runs, T time, S steps of a block, B rows, I inputs, H hidden, G = 4·H gate columns.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from unroll.engines.cpu import buffer_pool
 from unroll.engines.kernels import products_by_torch
 from unroll.model.cells import State, lstm
 from unroll.model.network import Network, States
@@ -59,36 +60,37 @@ def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple
 class _Buffers:
     """What one run's layer computes in one batch, but for h, and the views of it that each time step uses."""
 
-    def __init__(self, T: int, P: int, R: int, H: int, dtype: torch.dtype) -> None:
-        self.key = (T, P, R, H, dtype)
-        self.gates, self.tanh_c = torch.empty(T, P, R, 4 * H, dtype=dtype), torch.empty(T, P, R, H, dtype=dtype)
+    def __init__(self, T: int, B: int, H: int, dtype: torch.dtype) -> None:
+        self.gates, self.tanh_c = torch.empty(T, B, 4 * H, dtype=dtype), torch.empty(T, B, H, dtype=dtype)
         # Slot 0 is the first state, so that "before" and "after" each step are two views of one buffer.
-        self.c_all = torch.empty(T + 1, P, R, H, dtype=dtype)
+        self.c_all = torch.empty(T + 1, B, H, dtype=dtype)
         self.apart = self.gates.unflatten(-1, (4, H))
-        self.sums, self.of_gates, self.t = (x.unbind(0) for x in (self.gates, self.apart, self.tanh_c))
-        self.c, self.c_wide = self.c_all.unbind(0), self.c_all.unsqueeze(3).unbind(0)
-        self.o, self.i, self.f, self.g = (gate.unbind(0) for gate in self.apart.unbind(3))
-        self.oif, self.i_f = self.apart[:, :, :, :3].unbind(0), self.apart[:, :, :, 1:3].unbind(0)
+        self.of_gates, self.t = self.apart.unbind(0), self.tanh_c.unbind(0)
+        self.sums_1BG = self.gates.unsqueeze(1).unbind(0)
+        self.c, self.c_wide = self.c_all.unbind(0), self.c_all.unsqueeze(2).unbind(0)
+        self.o, self.i, self.f, self.g = (gate.unbind(0) for gate in self.apart.unbind(2))
+        self.oif, self.i_f = self.apart[:, :, :3].unbind(0), self.apart[:, :, 1:3].unbind(0)
         self.oif_flat, self.if_flat = (self.gates[..., n * H : 3 * H].unbind(0) for n in (0, 1))
         # For NumPy's tanh: torch's hands every row of a strided view to all threads, at ten times the cost.
         self.g_array, self.c_array, self.t_array = (
-            list(x.numpy()) for x in (self.apart[:, :, :, 3], self.c_all, self.tanh_c)
+            list(x.numpy()) for x in (self.apart[:, :, 3], self.c_all, self.tanh_c)
         )
-        self.block = min(T, max(1, BLOCK // (7 * P * R * H * dtype.itemsize)))
-        self.factors = torch.empty(7, self.block, P, R, H, dtype=dtype)
+        self.block = _block(T, B, H, dtype)
+        self.factors = torch.empty(7, self.block, B, H, dtype=dtype)
         self.d_o, self.d_earlier, self.by_h, self.by_h_early = (self.factors[n].unbind(0) for n in (0, 4, 5, 6))
-        self.by_c, self.unclipped = self.factors[1:5].unbind(1), self.factors[:4].movedim(0, 3).unbind(0)
+        self.by_c, self.unclipped = self.factors[1:5].unbind(1), self.factors[:4].movedim(0, 2).unbind(0)
 
 
-_spare: dict[tuple[Any, ...], list[_Buffers]] = {}
+def _block(T: int, B: int, H: int, dtype: torch.dtype) -> int:
+    """How many time steps' factors fit into a cache."""
+    return min(T, max(1, BLOCK // (7 * B * H * dtype.itemsize)))
 
 
-def _buffers(*key: Any) -> _Buffers:
+def _buffers(T: int, B: int, H: int, dtype: torch.dtype) -> _Buffers:
     """Buffers that nobody else has: of a batch that is done with them, or new."""
-    if not _spare.get(key):
-        _spare.clear()  # another shape is another training, and the last one's memory is no longer needed
-        return _Buffers(*key)
-    return _spare[key].pop()
+    elements = (6 * T + 1 + 7 * _block(T, B, H, dtype)) * B * H
+    kind = (_Buffers, T, B, H, dtype)
+    return buffer_pool.keep(elements * dtype.itemsize, kind, lambda: _Buffers(T, B, H, dtype))
 
 
 class _Layer(torch.autograd.Function):
@@ -109,22 +111,23 @@ class _Layer(torch.autograd.Function):
         c_first: Tensor,
     ) -> tuple[Tensor, Tensor]:
         T, B = x.shape[:2]
-        H, P = len(W_h), _parts(B)
+        H = len(W_h)
         W_x, W_h, b = (w.roll(H, -1) for w in (W_x, W_h, b))
         w_oif = None if w_c is None else w_c.roll(1, 0)
-        own = _buffers(T, P, B // P, H, W_h.dtype)
+        own = _buffers(T, B, H, W_h.dtype)
         _inputs(x, W_x, b, own.gates.view(T * B, 4 * H))
-        h_all = W_h.new_empty(T + 1, P, B // P, H)
-        h_all[0], own.c_all[0] = h_first.view_as(h_all[0]), c_first.view_as(h_all[0])
+        h_all = W_h.new_empty(T + 1, B, H)
+        h_all[0], own.c_all[0] = h_first, c_first
 
         h, c = h_all.unbind(0), own.c
+        # A batch of one product: alone, torch would multiply a single row in another way, with other last bits.
+        h_1BH, W_1HG = h_all.unsqueeze(1).unbind(0), W_h.unsqueeze(0)
         # Lasagne's output gate sees c after the step, so it comes later than the other two.
         late = peepholes == "lasagne"
         seeing, sigmoids = (own.i_f, own.if_flat) if late else (own.oif, own.oif_flat)
         w_o, w_seeing = (None, None) if w_oif is None else (w_oif[0], w_oif[1:] if late else w_oif)
-        W = W_h.expand(P, H, 4 * H)
         for n in range(T):
-            own.sums[n].baddbmm_(h[n], W)
+            own.sums_1BG[n].baddbmm_(h_1BH[n], W_1HG)
             if w_seeing is not None:
                 seeing[n].addcmul_(w_seeing, own.c_wide[n])
             sigmoids[n].sigmoid_()
@@ -137,9 +140,9 @@ class _Layer(torch.autograd.Function):
         ctx.peepholes, ctx.clip = peepholes, clip
         ctx.held = own, h_all, W_x, W_h, w_oif
         ctx.save_for_backward(x)
-        c_at = c[at].reshape(B, H).clone()
+        c_at = c[at].clone()
         ctx.mark_non_differentiable(c_at)
-        return h_all[1:].view(T, B, H), c_at
+        return h_all[1:], c_at
 
     @staticmethod
     @once_differentiable
@@ -149,13 +152,15 @@ class _Layer(torch.autograd.Function):
         own, h_all, W_x, W_h, w_oif = ctx.held
         ctx.held = ()  # the gradients of the sums take the gates' place
         gates, c_all, late = own.gates, own.c_all, peepholes == "lasagne"
-        T, P, R, G = gates.shape
-        B, H = P * R, G // 4
+        T, B, G = gates.shape
+        H = G // 4
         d_w_oif = None if w_oif is None else torch.zeros_like(w_oif)
-        W_back = W_h.t().contiguous().expand(P, G, H)
+        W_back_1GH = W_h.t().contiguous().unsqueeze(0)
         # What arrives from above at each step's h, and at the state before the first step: nothing.
-        arriving = (torch.zeros_like(h_all[0]), *d_out.reshape(T, P, R, H).unbind(0))
-        d_h, d_c, d_before = arriving[-1], torch.zeros_like(h_all[0]), torch.empty_like(h_all[0])
+        arriving_1BH = (torch.zeros_like(h_all[:1]), *d_out.unsqueeze(1).unbind(0))
+        d_h, d_c = d_out[-1], torch.zeros_like(h_all[0])
+        d_before_1BH = torch.empty_like(h_all[:1])
+        d_before = d_before_1BH[0]
         for end in range(T, 0, -own.block):
             start = max(0, end - own.block)
             before, after = slice(start, end), slice(start + 1, end + 1)
@@ -169,33 +174,27 @@ class _Layer(torch.autograd.Function):
                 if peepholes == "paper":
                     d_c.addcmul_(d_h, own.by_h_early[n])
                 torch.clamp(own.unclipped[n], -clip, clip, out=own.of_gates[start + n])
-                d_h = torch.baddbmm(arriving[start + n], own.sums[start + n], W_back, out=d_before)
+                torch.baddbmm(arriving_1BH[start + n], own.sums_1BG[start + n], W_back_1GH, out=d_before_1BH)
+                d_h = d_before
             d_c = d_c.clone()  # the next block overwrites the factors
             if d_w_oif is not None:
                 # Peepholes see the gradient before the clip.
                 factors[late:3].mul_(c_all[before])
                 if late:
                     factors[0].mul_(c_all[after])
-                d_w_oif += factors[:3].sum((1, 2, 3))
+                d_w_oif += factors[:3].sum((1, 2))
 
         d_sums_NG = gates.view(T * B, G)
         d_W_h = h_all[:T].view(T * B, H).t() @ d_sums_NG
         d_x, d_W_x, d_b = _input_gradients(x, W_x, d_sums_NG)
-        _spare.setdefault(own.key, []).append(own)
         d_W_x, d_W_h, d_b = (d.roll(-H, -1) for d in (d_W_x, d_W_h, d_b))
         d_w_c = None if d_w_oif is None else d_w_oif.roll(-1, 0)
-        return None, None, None, d_x, d_W_x, d_W_h, d_b, d_w_c, d_h.view(B, H), d_c.view(B, H)
+        return None, None, None, d_x, d_W_x, d_W_h, d_b, d_w_c, d_h, d_c
 
 
 def _runs(x_M: Tensor) -> tuple[Tensor, ...]:
     """Each run's own. The gradient of one run alone passes through as it is, without a copy."""
     return x_M.unbind(0) if len(x_M) > 1 else (x_M.squeeze(0),)
-
-
-def _parts(rows: int) -> int:
-    """How many parts the rows fall into: one a thread, where they divide evenly."""
-    threads = torch.get_num_threads()
-    return threads if rows % threads == 0 else 1
 
 
 def _inputs(x: Tensor, W_x: Tensor, b: Tensor, out_NG: Tensor) -> None:
@@ -217,8 +216,8 @@ def _input_gradients(x: Tensor, W_x: Tensor, d_sums_NG: Tensor) -> tuple[Tensor 
 
 
 def _factors(
-    out_7SPRH: Tensor,
-    gates_SPR4H: Tensor,
+    out_7SBH: Tensor,
+    gates_SB4H: Tensor,
     h: Tensor,
     c: Tensor,
     t: Tensor,
@@ -230,8 +229,8 @@ def _factors(
     The gradients of the sums of i, f and c, and of the c before, are multiples of d_c; that of o's sum, and what h adds
     to d_c and to the d_c before, are multiples of d_h.
     """
-    o, i, f, g = gates_SPR4H.unbind(3)
-    of_o, of_i, of_f, of_g, of_earlier, by_h, by_h_early = out_7SPRH.unbind(0)
+    o, i, f, g = gates_SB4H.unbind(2)
+    of_o, of_i, of_f, of_g, of_earlier, by_h, by_h_early = out_7SBH.unbind(0)
     torch.addcmul(h, h, o, value=-1, out=of_o)  # t·o·(1 − o), since h = o·t
     torch.mul(i, g, out=of_i)
     torch.addcmul(i, of_i, g, value=-1, out=of_g)  # i·(1 − g²)
