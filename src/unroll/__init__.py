@@ -13,6 +13,7 @@ from unroll.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from unroll.base.errors import UnrollError
+    from unroll.base.plugins import register
     from unroll.corpus.corpus import Corpus
     from unroll.experiment.decoding import Decoding
     from unroll.experiment.experiment import PRESETS, Experiment
@@ -55,6 +56,7 @@ _HOMES = {
     "score": "runs.scoring",
     "surprisals": "runs.scoring",
     "Scored": "runs.scoring",
+    "register": "base.plugins",
     "UnrollError": "base.errors",
 }
 
@@ -80,6 +82,7 @@ __all__ = [
     "memorised",
     "perplexity",
     "perplexity_since_reset",
+    "register",
     "sample",
     "sample_all",
     "score",

@@ -46,11 +46,11 @@ def dropped(tmp_path: Path) -> Iterator[None]:
         paths.append((importlib.import_module(f"unroll.experiment.{family}").__path__, str(folder)))
     for path, folder in paths:
         path.append(folder)
-    plugins._found.cache_clear()
+    plugins.refresh()
     yield
     for path, folder in paths:
         path.remove(folder)
-    plugins._found.cache_clear()
+    plugins.refresh()
 
 
 @pytest.fixture

@@ -69,7 +69,9 @@ EvaluateCarried = Annotated[
 Evaluations = Annotated[int | None, option("So many evaluations, spread logarithmically [the paper's grid].")]
 TestTokens = Annotated[int | None, option("Score only so many tokens of the test set [all].")]
 Device = Annotated[str | None, option("auto, cpu, cuda or cuda:N [auto].")]
-Kernel = Annotated[str | None, option(f"How layers run over time: auto, {', '.join(plugins.names('kernels'))} [auto].")]
+Kernel = Annotated[
+    str | None, option(f"How layers run over time: auto, {', '.join(plugins.built_in('kernels'))} [auto].")
+]
 Threads = Annotated[int | None, option("CPU threads [all cores].")]
 SaveEvery = Annotated[int | None, option("Checkpoint every so many batches [by the clock].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
