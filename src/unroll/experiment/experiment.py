@@ -18,6 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.experiment import provenance
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
@@ -269,7 +270,7 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
 
 def write_toml(experiment: Experiment) -> str:
     """run.toml."""
-    tables = to_tables(experiment).items()
+    tables = {**to_tables(experiment), **provenance.tables(experiment)}.items()
     return "\n\n".join(f"[{t}]\n" + "\n".join(_line(*item) for item in own.items()) for t, own in tables) + "\n"
 
 
@@ -300,7 +301,7 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
 
     wrong: list[str] = []
     found: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
-    for table, content in document.items():
+    for table, content in provenance.without(document, where).items():
         if table not in known or not isinstance(content, dict):
             wrong.append(f"{where} has no place for {table!r}.{did_you_mean(table, known)}")
             continue

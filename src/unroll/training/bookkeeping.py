@@ -14,6 +14,7 @@ from unroll.base.errors import RunError
 from unroll.base.version import VERSION
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
+from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.network import States
@@ -131,6 +132,8 @@ class Bookkeeping:
         for m in going:
             checkpoint = held[m][batch]
             self._require_fit(m, checkpoint)
+            if "run" in checkpoint.facts:
+                messages += provenance.changes(checkpoint.facts["run"], self.experiments[m])
         for m in going:
             checkpoint = held[m][batch]
             self.learner.restore(m, checkpoint.tensors)
