@@ -17,6 +17,8 @@ A GPU's rows also draw by themselves, many tokens between two looks of the host 
     draw(steps)      every row takes so many steps: reads its prompt, then what it draws
     take(rows)       as above
 
+It knows the controls in DEVICE_CONTROLS; texts that use another one are drawn by the host.
+
 Shapes: B rows, T steps, V vocabulary.
 """
 
@@ -33,6 +35,7 @@ from unroll.model.model import Model
 
 ROOM = 2**30  # bytes of states
 MOST = 4096  # rows
+DEVICE_CONTROLS = frozenset(("temperature", "top-k", "top-p", "min-p"))  # by which a Drawer draws
 
 Ids = NDArray[Any]
 Array = NDArray[Any]
