@@ -10,6 +10,7 @@ import torch
 from helpers import CPU, check_close, check_identical, every_plugin, random_tensor, snapshot, tiny, tiny_corpus
 
 from unroll.engines.choice import engine_of
+from unroll.engines.cpu.threaded_update import ThreadedUpdate
 from unroll.engines.cpu.update import CompiledUpdate
 from unroll.model import optimisers
 from unroll.model.engine import FleetTensors
@@ -147,18 +148,19 @@ def a_fleet(optimiser: optimisers.Optimiser, parameter: torch.Tensor, rates: tor
 
 
 @every_plugin("optimisers")
-def test_the_compiled_update_equals_the_plain_one_and_leaves_frozen_runs_alone(name: str) -> None:
+def test_the_update_of_the_cpu_equals_the_plain_one_and_leaves_frozen_runs_alone(name: str) -> None:
     optimiser, rates = optimisers.load(name), torch.from_numpy(RATES)
     shape = (M, 7, 11)  # not a whole number of vectors
     place = random_tensor(*shape, seed=1)
     fleet = a_fleet(optimiser, place, rates)
     moments = fleet.moments["W"]
     expected, plain = place.clone(), tuple(m.clone() for m in moments)
-    frozen, compiled = place[1].clone(), CompiledUpdate(fleet)
+    frozen, kind = place[1].clone(), CompiledUpdate if CompiledUpdate.knows(optimiser) else ThreadedUpdate
+    update = kind(fleet)
     for count in range(1, STEPS):
         gradient = random_tensor(*shape, seed=10 + count)
-        compiled.begin(count)
-        compiled.change({"W": gradient}, torch.tensor([True, False, True]))
+        update.begin(count)
+        update.change({"W": gradient}, torch.tensor([True, False, True]))
         amount, plain = optimiser.update(gradient, plain, rates.view(-1, 1, 1), count)
         expected -= amount
     assert torch.equal(place[1], frozen)

@@ -48,7 +48,7 @@ SIZES = {
     "perplexity.png": None,  # is never read
 }
 SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
-MOMENTS = 4  # tensors at most that an optimiser keeps for each parameter
+MOMENTS = 4  # tensors that an optimiser keeps for each parameter; one of more says so
 UNFINISHED = {"vocabulary.json"}  # what `create` has written when it has not yet written run.toml, which is the last
 
 
@@ -297,13 +297,14 @@ class RunFolder:
 
     def most_bytes(self) -> int:
         """No tensor file of this run is larger: its parameters, what the optimiser keeps of each, and its states."""
-        from unroll.model import cells
+        from unroll.model import cells, optimisers
         from unroll.model.initial_values import parameter_count
 
         e = self.experiment
         parameters = parameter_count(e, len(self.vocabulary))
         states = e.layers * len(cells.load(e.cell, e.peepholes).STATES) * e.rows * e.hidden
-        return SPARE + 8 * (parameters * (1 + MOMENTS) + states)
+        moments = max(MOMENTS, len(optimisers.load(e.optimiser).MOMENTS))
+        return SPARE + 8 * (parameters * (1 + moments) + states)
 
     def require_vocabulary(self, facts: Mapping[str, str]) -> None:
         """The symbols must be those that weights with these facts were trained with; older weights do not say."""

@@ -17,7 +17,9 @@ CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru
 
 def number(cell: RecurrentCell) -> int | None:
     """How pointwise.cu calls a cell; None for one that it does not know."""
-    kind = type(cell).__module__.rpartition(".")[2]
+    package, _, kind = type(cell).__module__.rpartition(".")
+    if package != "unroll.model.cells":  # another's file may have the name of one of ours
+        return None
     return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from unroll.engines import kernels
 from unroll.engines.torch.one_by_one import Rows
 from unroll.engines.torch.update import PlainUpdate
+from unroll.experiment.experiment import Experiment
 from unroll.model import head as heads
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Step, Update
@@ -31,6 +32,10 @@ class TorchEngine(Engine):
     def refusal(self, network: Network) -> str | None:
         """Why the kernel cannot compute these layers, in its own words; None where it can."""
         return self._kernel.supports(network, self.device)
+
+    def unknown(self, experiment: Experiment) -> list[str]:
+        """None: everything here is plain."""
+        return []
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
         """All layers over all time steps, by the kernel."""

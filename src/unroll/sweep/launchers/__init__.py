@@ -102,6 +102,13 @@ class Launcher(Protocol):
     def run(self, jobs: Sequence[Job], library: Library) -> Iterator[Report]: ...
 
 
+def work(job: Job, library: Library) -> Iterator[Report]:
+    """Train the runs of a job that have not ended, where this is called, and report."""
+    from unroll.sweep.launchers import _work
+
+    return _work.work(job, library)
+
+
 def load(name: str) -> Launcher:
     """The launcher behind an option's name."""
     return cast(Launcher, plugins.load("launchers", name))
