@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from unroll.base.version import VERSION
-from unroll.cli import bench, data, drift, evaluate, memorised, report, reproduce, sample, score, sweep, train
+from unroll.cli import bench, check, data, drift, evaluate, memorised, report, reproduce, sample, score, sweep, train
 from unroll.cli.screen import show
 
 
@@ -76,4 +76,5 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)
+app.command("check")(check.check)
 app.add_typer(data.app, name="data")
