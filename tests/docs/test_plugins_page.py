@@ -22,7 +22,7 @@ def test_there_is_a_worked_file_of_each_kind() -> None:
     assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == list(plugins.FAMILIES)
 
 
-@pytest.mark.parametrize(("family", "text"), zip(plugins.FAMILIES, BLOCKS, strict=True), ids=list(plugins.FAMILIES))
+@pytest.mark.parametrize(("family", "text"), list(zip(plugins.FAMILIES, BLOCKS, strict=True)))
 def test_a_worked_file_keeps_to_the_rules(family: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "_registered", {})
     module = ModuleType("worked")

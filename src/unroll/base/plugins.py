@@ -76,7 +76,7 @@ def _brought(family: str) -> dict[str, Brought]:
             raise ConfigurationError(f"{words}, which is a name of Unroll's own. {_remedy(one)}")
         if one.name in brought:
             raise ConfigurationError(f"{words}, and so does {brought[one.name].package}. {_remedy(one)}")
-        if not NAME.fullmatch(one.name):
+        if not NAME.fullmatch(one.name) or one.name == "auto":
             raise ConfigurationError(f"{words}: a name is small letters, digits and hyphens. {_remedy(one)}")
         brought[one.name] = one
     return brought

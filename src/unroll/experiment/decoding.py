@@ -78,6 +78,14 @@ class Decoding:
     def __repr__(self) -> str:
         return f"Decoding({', '.join(f'{name}={getattr(self, name)!r}' for name in controls())})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It travels by its fields: a hash of another process would be another number."""
+        return _made, ({name: getattr(self, name) for name in controls()},)
+
     def __replace__(self, **changes: Any) -> Decoding:
         """The same but for these controls, as `copy.replace` asks for it."""
         return Decoding(**{**{name: getattr(self, name) for name in controls()}, **changes})
+
+
+def _made(fields: dict[str, Any]) -> Decoding:
+    return Decoding(**fields)
