@@ -23,6 +23,7 @@ import unroll as package
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.corpus.synthetic import Markov
+from unroll.runs import status_file
 from unroll.runs.folder import RunFolder
 from unroll.sweep.folder import SweepFolder
 
@@ -249,3 +250,11 @@ def test_a_run_folder_alone_makes_no_code_load(
     assert not (run.path / "ran").exists()
     assert "evil" not in sys.modules
     assert importlib.util.find_spec("evil") is None
+
+
+@pytest.mark.parametrize("plain", ["the cell mingru", [1], {}])
+def test_a_status_that_says_plain_in_another_form_is_damaged(plain: object) -> None:
+    status = {"state": "training", "batch": 1, "seconds": 0.0, "evaluating": 0.0}
+    assert status_file.read(status_file.write({**status, "plain": ["the cell mingru"]}))["plain"] == ["the cell mingru"]
+    with pytest.raises(ValueError, match="plain must be of another type"):
+        status_file.read(status_file.write({**status, "plain": plain}))

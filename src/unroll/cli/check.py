@@ -42,7 +42,8 @@ def check(
         else:
             show(f"kept      {outcome.rule}")
     package = plugins.package_of(family, name)
-    whose = f"of {package.package} {package.version}" if package else "of Unroll"
+    ours = "which this program registered" if plugins.is_registered(family, name) else "of Unroll"
+    whose = f"of {package.package} {package.version}" if package else ours
     noun = plugins.FAMILIES[family].noun
     if broken:
         say(f"The {noun} {name} {whose} breaks {broken} of the {len(contracts.rules(family))} rules.")

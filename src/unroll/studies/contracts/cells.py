@@ -131,6 +131,7 @@ def _hold_to_autograd(cell: RecurrentCell, limit: float) -> Tensor:
         d_extra = cell.extra_gradients(d_sums.unsqueeze(1), *over_time)
     require(d_extra.keys() == extra.keys(), f"extra_gradients gave {list(d_extra)}; it must give {list(extra)}.")
     got = (d_sums.clamp(-limit, limit), d_pre_h, *d_state, *(d_extra[key] for key in extra))
+    clipped = "" if limit == UNCLIPPED else f", clipped at {limit:.2g},"
     for key, mine, autograds in zip(("pre_x", "pre_h", *cell.STATES, *extra), got, truth, strict=True):
-        cases.require_close(mine, autograds, f"The gradient of {key}, clipped at {limit:.3g},", 1e-12)
+        cases.require_close(mine, autograds, f"The gradient of {key}{clipped}", 1e-12)
     return d_sums
