@@ -184,8 +184,8 @@ def test_a_cpu_kernels_batch_is_not_disturbed_by_another_before_its_backward_pas
 def test_all_kernels_of_the_cpu_know_every_cell_but_one_that_knows_every_lstm() -> None:
     for kernel in ("reference", "stacked"):
         assert {known[1:] for known in KNOWN if known[0] == kernel} == set(CELL_VARIANTS)
-    own = {one for one in CELL_VARIANTS if cpu_cells.of(cells.load(*one))}
-    assert {known[1:] for known in KNOWN if known[0] == "compiled"} == own >= {("gru", "off"), ("rnn", "off")}
+    with_code = {one for one in CELL_VARIANTS if cpu_cells.of(cells.load(*one))}
+    assert {known[1:] for known in KNOWN if known[0] == "compiled"} == with_code >= {("gru", "off"), ("rnn", "off")}
     assert {known[1:] for known in KNOWN if known[0] == "host"} == {one for one in CELL_VARIANTS if one[0] == "lstm"}
 
 

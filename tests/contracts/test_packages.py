@@ -44,20 +44,20 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs a package of one module, `mini`, with entry points by group and name."""
 
     def do(points: dict[str, dict[str, str]], module: str = "", name: str = "mini-rnn", version: str = "1.2.0") -> Path:
-        place = tmp_path / f"site-{name}"
-        info = place / f"{name.replace('-', '_')}-{version}.dist-info"
-        if place.exists():
-            shutil.rmtree(place)
+        site = tmp_path / f"site-{name}"
+        info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        if site.exists():
+            shutil.rmtree(site)
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         groups = (f"[unroll.{g}]\n" + "\n".join(f"{k} = {v}" for k, v in own.items()) for g, own in points.items())
         (info / "entry_points.txt").write_text("\n".join(groups))
-        (place / "mini.py").write_text(module)
-        if str(place) not in sys.path:
-            monkeypatch.syspath_prepend(str(place))
+        (site / "mini.py").write_text(module)
+        if str(site) not in sys.path:
+            monkeypatch.syspath_prepend(str(site))
         monkeypatch.delitem(sys.modules, "mini", raising=False)
         plugins.refresh()
-        return place / "mini.py"
+        return site / "mini.py"
 
     return do
 

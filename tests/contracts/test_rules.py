@@ -1,4 +1,4 @@
-"""Every plug-in of Unroll, and every file of `tests/dropped_in`, keeps to its family's rules; a breach is told."""
+"""Every plug-in of Unroll, and every file of `tests/dropped_in`, keeps to its family's rules; a breach is named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unroll.model.optimisers import rmsprop
 from unroll.sampling.decoding import top_k
 from unroll.studies import contracts
 
-OWN = [(family, name) for family in plugins.FAMILIES for name in plugins.built_in(family)]
+BUILT_IN = [(family, name) for family in plugins.FAMILIES for name in plugins.built_in(family)]
 DROPPED = [
     (family, path.stem.replace("_", "-"))
     for family in plugins.FAMILIES
@@ -26,7 +26,7 @@ DROPPED = [
 ]
 
 
-@pytest.mark.parametrize(("family", "name"), OWN)
+@pytest.mark.parametrize(("family", "name"), BUILT_IN)
 def test_a_plugin_of_unroll_keeps_to_its_familys_rules(family: str, name: str) -> None:
     outcomes = list(contracts.check(family, name))
     assert [outcome for outcome in outcomes if outcome.broken] == []
@@ -137,7 +137,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(("family", "name", "plugin", "words"), BAD, ids=[name for _, name, *_ in BAD])
-def test_what_breaks_a_rule_is_told_how(family: str, name: str, plugin: object, words: str) -> None:
+def test_what_breaks_a_rule_is_named_with_how(family: str, name: str, plugin: object, words: str) -> None:
     plugins.register(family, name, plugin)
     result = unroll("check", family, name)
     assert result.code == 1
@@ -147,7 +147,7 @@ def test_what_breaks_a_rule_is_told_how(family: str, name: str, plugin: object, 
 
 
 @pytest.mark.usefixtures("registered")
-def test_an_optimiser_that_changes_its_moments_in_place_is_told() -> None:
+def test_an_optimiser_that_changes_its_moments_in_place_is_named() -> None:
     def update(gradient: torch.Tensor, moments: Any, rate: torch.Tensor, count: Any) -> Any:
         amount, (square,) = rmsprop.update(gradient, moments, rate, count)
         moments[0].copy_(square)

@@ -93,7 +93,7 @@ def built_in(family: str) -> tuple[str, ...]:
 
 def names(family: str) -> tuple[str, ...]:
     """The option names of a family, sorted: files, what packages bring, and what was registered."""
-    registered = (name for own, name in _registered if own == family)
+    registered = (name for member_of, name in _registered if member_of == family)
     return tuple(sorted({*_files(family), *_brought(family), *registered}))
 
 
@@ -171,7 +171,7 @@ def is_registered(family: str, name: str) -> bool:
 
 
 def require_family(family: str) -> None:
-    """Raise where there is no such family."""
+    """Raise where no family has that name."""
     if family not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise ConfigurationError(f"family must be one of {known}. Got {family!r}.{did_you_mean(str(family), FAMILIES)}")

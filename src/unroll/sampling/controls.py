@@ -39,7 +39,7 @@ class Settings:
 
     @classmethod
     def of(cls, prompt: str | None, texts: int | None, arguments: Mapping[str, Any]) -> Settings:
-        """Settings from arguments by name, those of the draw among them; a TypeError where there is no such name."""
+        """Settings from arguments by name, those of the draw among them; a TypeError for a name that none has."""
         drawing = {name: value for name, value in arguments.items() if name in draws.controls()}
         others = {name: value for name, value in arguments.items() if name not in drawing}
         known = [name for name in cls.__dataclass_fields__ if name not in ("prompt", "num_return_sequences", "drawing")]

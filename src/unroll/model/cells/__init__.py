@@ -10,7 +10,7 @@ What every cell keeps to:
 - a cell may leave out pre_h, as minimal recurrent cells do: no gradient reaches W_h then, and it stays as it was. From
   pre_x a gradient must come back.
 A cell is plain torch. `engines/cpu/cells` and the CUDA kernels hold the same steps again, to be fast; a cell without
-such a file runs on the kernels `stacked` and `reference`, and a run says so.
+one runs on the kernels `stacked` and `reference`, and a run says so.
 
 Shapes: M runs, T time, B rows, H hidden, G gate columns. States are [M, B, H], pre-activations [M, B, G], extra
 parameters [M, …]; over time there is a T after the M.

@@ -38,12 +38,12 @@ def rules(family: str) -> list[Rule]:
     """The rules of a family, in the order in which they are written."""
     plugins.require_family(family)
     module = importlib.import_module(f"{__name__}.{family}")
-    found = [
+    functions = [
         thing
         for name, thing in vars(module).items()
         if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
     ]
-    return sorted(found, key=lambda rule: rule.__code__.co_firstlineno)
+    return sorted(functions, key=lambda rule: rule.__code__.co_firstlineno)
 
 
 def check(family: str, name: str) -> Iterator[Outcome]:

@@ -70,8 +70,8 @@ def variants(cell: str) -> list[str]:
 
 def gradients(output: Tensor, inputs: Sequence[Tensor], arriving: Tensor | Sequence[Tensor]) -> list[Tensor]:
     """As the engines ask for them: 0 where the output does not depend on an input."""
-    found = torch.autograd.grad(output, inputs, arriving, allow_unused=True)
-    return [torch.zeros_like(x) if d is None else d for x, d in zip(inputs, found, strict=True)]
+    maybe_none = torch.autograd.grad(output, inputs, arriving, allow_unused=True)
+    return [torch.zeros_like(x) if d is None else d for x, d in zip(inputs, maybe_none, strict=True)]
 
 
 def require_close(got: Tensor, expected: Tensor, what: str, tolerance: float = 1e-10) -> None:

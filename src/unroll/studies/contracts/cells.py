@@ -58,8 +58,8 @@ def a_run_computes_alone_what_it_computes_among_others(name: str) -> None:
         together, _ = cell.forward(pre_x, pre_h, state, extra)
         for m in range(M):
             one = slice(m, m + 1)
-            own = {key: value[one] for key, value in extra.items()}
-            alone, _ = cell.forward(pre_x[one], pre_h[one], tuple(s[one] for s in state), own)
+            extra_of_m = {key: value[one] for key, value in extra.items()}
+            alone, _ = cell.forward(pre_x[one], pre_h[one], tuple(s[one] for s in state), extra_of_m)
             for key, a, b in zip(cell.STATES, alone, together, strict=True):
                 cases.require_close(a[0], b[m], f"{key} of run {m}", 1e-12)
 

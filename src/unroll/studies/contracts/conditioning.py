@@ -112,12 +112,12 @@ def _hidden(model: Model, name: str, ids_MN: Tensor, first: States | None = None
 def _read(model: Model, name: str, ids_N: Tensor, first: States | None = None) -> Tensor:
     """h after every token, read one at a time: [N, R, H]."""
     rows, procedure = first[0][0].shape[1] if first else 1, conditioning.load(name)
-    memory, found = procedure.begin(model, K2, rows, first), []
+    memory, h_NRH = procedure.begin(model, K2, rows, first), []
     with torch.inference_mode():
         for token in ids_N:
             h_BH, memory = procedure.read(model, memory, token.expand(rows))
-            found.append(h_BH)
-    return torch.stack(found)
+            h_NRH.append(h_BH)
+    return torch.stack(h_NRH)
 
 
 def _drawn(model: Model, name: str, prompts: Tensor, seeds: Sequence[int]) -> list[list[int]]:

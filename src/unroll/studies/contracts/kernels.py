@@ -96,11 +96,11 @@ def _network(cell: str, peepholes: str, layers: int, M: int, clip: float) -> Net
     for layer in range(layers):
         G = one.GATES * H
         shapes = {"W_x": (H if layer else cases.VOCABULARY, G), "W_h": (H, G), "b": (G,), **one.extra_shapes(H)}
-        own = {
+        weights = {
             key: cases.tensor(M, *shape, seed=100 * layer + n, scale=0.6).requires_grad_()
             for n, (key, shape) in enumerate(shapes.items())
         }
-        built.append(Layer(own.pop("W_x"), own.pop("W_h"), own.pop("b"), own))
+        built.append(Layer(weights.pop("W_x"), weights.pop("W_h"), weights.pop("b"), weights))
     return Network(one, clip, tuple(built))
 
 
@@ -114,8 +114,8 @@ def _run(kernel: str, net: Network, M: int, T: int) -> tuple[Tensor, States, dic
     h_MTBH, after = kernels.load(kernel).run(net, cases.ids(M, T, B), first, at_M)
     inputs: dict[str, Tensor] = {}
     for n, (layer, state) in enumerate(zip(net.layers, first, strict=True)):
-        own = {"W_x": layer.W_x, "W_h": layer.W_h, "b": layer.b, **layer.extra}
-        own |= {f"{key}0": s for key, s in zip(net.cell.STATES, state, strict=True)}
-        inputs |= {f"{key} of layer {n}": value for key, value in own.items()}
-    found = cases.gradients(h_MTBH, list(inputs.values()), cases.tensor(M, T, B, H, seed=3))
-    return h_MTBH, after, dict(zip(inputs, found, strict=True))
+        named = {"W_x": layer.W_x, "W_h": layer.W_h, "b": layer.b, **layer.extra}
+        named |= {f"{key}0": s for key, s in zip(net.cell.STATES, state, strict=True)}
+        inputs |= {f"{key} of layer {n}": value for key, value in named.items()}
+    d_inputs = cases.gradients(h_MTBH, list(inputs.values()), cases.tensor(M, T, B, H, seed=3))
+    return h_MTBH, after, dict(zip(inputs, d_inputs, strict=True))
