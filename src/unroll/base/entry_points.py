@@ -7,11 +7,18 @@ mingru = "my_package.mingru"
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from unroll.base.errors import ConfigurationError
+
+GROUP = "unroll."
 
 
 @dataclass(frozen=True)
@@ -44,17 +51,46 @@ class Brought:
 
 def of(family: str) -> list[Brought]:
     """What all packages bring to a family, in the order of their names."""
-    from importlib import metadata  # slow to import, and most commands need none of it
+    return sorted(
+        (one for group, one in _all() if group == f"{GROUP}{family}"), key=lambda one: (one.name, one.package)
+    )
 
-    points = metadata.entry_points(group=f"unroll.{family}")
-    brought = [
-        Brought(
-            point.name.replace("_", "-"),
-            point.module,
-            point.attr or "",
-            point.dist.name if point.dist else "unknown",
-            point.dist.version if point.dist else "unknown",
-        )
-        for point in points
+
+def refresh() -> None:
+    """Look at the packages again."""
+    _all.cache_clear()
+
+
+@cache
+def _all() -> tuple[tuple[str, Brought], ...]:
+    """What every package on Python's path brings, with its group; of two installations of one, the first counts."""
+    brought: dict[str, list[tuple[str, Brought]]] = {}
+    for folder in sys.path:
+        for info in _infos(folder or "."):
+            package, points = _read(info)
+            brought.setdefault(package.lower().replace("_", "-").replace(".", "-"), points)
+    return tuple(point for points in brought.values() for point in points)
+
+
+def _infos(folder: str) -> Iterator[Path]:
+    """The metadata of packages in a folder that name a group of ours; few do, and only those are parsed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info")))
+        for name in names:
+            with suppress(OSError, UnicodeDecodeError):
+                path = Path(folder, name)
+                if f"[{GROUP}" in (path / "entry_points.txt").read_text("utf-8"):
+                    yield path
+
+
+def _read(info: Path) -> tuple[str, list[tuple[str, Brought]]]:
+    from importlib.metadata import Distribution  # slow to import, and hardly ever needed
+
+    package = Distribution.at(info)
+    name, version = package.metadata["Name"] or info.stem, package.version
+    points = [
+        (point.group, Brought(point.name.replace("_", "-"), point.module, point.attr or "", name, version))
+        for point in package.entry_points
+        if point.group.startswith(GROUP)
     ]
-    return sorted(set(brought), key=lambda one: (one.name, one.package))
+    return name, points

@@ -151,6 +151,7 @@ def refresh() -> None:
     importlib.invalidate_caches()
     _files.cache_clear()
     _brought.cache_clear()
+    entry_points.refresh()
     _complete.clear()
     _changes[0] += 1
 
