@@ -13,6 +13,7 @@ from unroll.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from unroll.base.errors import UnrollError
+    from unroll.base.plugins import register
     from unroll.corpus.corpus import Corpus
     from unroll.experiment.decoding import Decoding
     from unroll.experiment.experiment import PRESETS, Experiment
@@ -67,6 +68,7 @@ _HOMES = {
     "from_torch": "runs.exchange.from_torch",
     "to_onnx": "runs.exchange.onnx_file",
     "Recurrent": "runs.exchange.recurrent",
+    "register": "base.plugins",
     "UnrollError": "base.errors",
 }
 
@@ -97,6 +99,7 @@ __all__ = [
     "memorised",
     "perplexity",
     "perplexity_since_reset",
+    "register",
     "sample",
     "sample_all",
     "score",

@@ -24,8 +24,8 @@ def random_step(cell: cells.RecurrentCell) -> tuple[torch.Tensor, torch.Tensor, 
     return random_tensor(M, B, G, seed=1, grad=True), random_tensor(M, B, G, seed=2, grad=True), state, extra
 
 
-def check_backward(cell: cells.RecurrentCell, limit: float) -> float:
-    """Hold the hand-written backward to autograd; the share of elements that were clipped."""
+def check_backward(cell: cells.RecurrentCell, limit: float) -> torch.Tensor:
+    """Hold the hand-written backward to autograd; the gradients that arrive at the sums, before the clip."""
 
     def clip(sums: torch.Tensor) -> torch.Tensor:
         sums = sums.clone()
@@ -50,7 +50,7 @@ def check_backward(cell: cells.RecurrentCell, limit: float) -> float:
     names = ("pre_x", "pre_h", *cell.STATES, *extra)
     for name, mine, autograds in zip(names, got, truth, strict=True):
         check_close(mine, autograds, 1e-12, f"gradient of {name}")
-    return float((d_sums.abs() > limit).double().mean())
+    return d_sums.abs()
 
 
 @every_cell
@@ -66,20 +66,24 @@ def test_forward_passes_gradcheck(cell: str, peepholes: str) -> None:
 
 @every_cell
 def test_backward_equals_autograd(cell: str, peepholes: str) -> None:
-    assert check_backward(cells.load(cell, peepholes), INACTIVE) == 0.0
+    assert check_backward(cells.load(cell, peepholes), INACTIVE).max() < INACTIVE
 
 
 @every_cell
-@pytest.mark.parametrize("limit", [0.05, 0.15])
-def test_backward_equals_autograd_while_clipping(cell: str, peepholes: str, limit: float) -> None:
-    assert 0.1 <= check_backward(cells.load(cell, peepholes), limit) <= 0.9
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_backward_equals_autograd_while_clipping(cell: str, peepholes: str, share: float) -> None:
+    one = cells.load(cell, peepholes)
+    limit = float(check_backward(one, INACTIVE).quantile(1 - share))
+    clipped = (check_backward(one, limit) > limit).double().mean()
+    assert share - 0.1 <= clipped <= share + 0.1
 
 
 @every_cell
 def test_parameters_have_the_names_and_shapes_of_a_run_folder(cell: str, peepholes: str) -> None:
     one = cells.load(cell, peepholes)
     assert one.STATES[0] == "h"
-    assert one.extra_shapes(H) == ({"w_c": (3, H)} if peepholes != "off" else {})
+    if cell in ("lstm", "gru", "rnn"):
+        assert one.extra_shapes(H) == ({"w_c": (3, H)} if peepholes != "off" else {})
     (pre_x, pre_h, state, extra) = random_step(one)
     after, _ = one.forward(pre_x, pre_h, state, extra)
     assert [s.shape for s in after] == [(M, B, H)] * len(one.STATES)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
-from helpers import every_plugin, random_tensor
+from helpers import random_tensor
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from unroll.base import plugins, randomness
+from unroll.base import randomness
 from unroll.base.errors import ConfigurationError
 from unroll.experiment.decoding import Decoding
 from unroll.sampling.decoding import distribution
@@ -100,18 +104,6 @@ def test_the_likeliest_token_is_never_ruled_out(logits_BV: torch.Tensor) -> None
     assert (p.gather(1, logits_BV.argmax(-1, keepdim=True)) > 0).all()
 
 
-@every_plugin("decoding")
-def test_a_control_keeps_the_order_of_what_it_leaves(name: str) -> None:
-    before = random_tensor(4, 9, seed=0)
-    after = plugins.load("decoding", name).apply(before.clone(), 1)
-    assert after.shape == before.shape
-    assert not after.isnan().any()
-    left = after > -torch.inf
-    assert left.any(-1).all()
-    for row, kept, was in zip(after, left, before, strict=True):
-        assert torch.equal(row[kept].argsort(), was[kept].argsort())
-
-
 def drawn(weights_BV: np.ndarray, uniform_B: list[float]) -> list[int]:
     """A token a row, each as likely as its weight."""
     with np.errstate(divide="ignore"):
@@ -160,3 +152,46 @@ def test_impossible_controls_are_all_told_at_once() -> None:
     for value in (math.nan, math.inf):
         with pytest.raises(ConfigurationError, match="temperature"):
             Decoding(temperature=value)
+
+
+def test_a_decoding_is_a_frozen_value_with_a_field_a_control() -> None:
+    decoding = Decoding(0.5, top_k=3)
+    assert (decoding.temperature, decoding.top_k, decoding.top_p, decoding.min_p) == (0.5, 3, None, None)
+    assert decoding == Decoding(temperature=0.5, top_k=3) != Decoding(0.5)
+    for copied in (copy.deepcopy(decoding), pickle.loads(pickle.dumps(decoding))):
+        assert copied == decoding
+        assert hash(copied) == hash(decoding)
+    assert Decoding(temperature=None, top_p=None) == Decoding()
+    with pytest.raises(AttributeError, match="does not change"):
+        decoding.top_k = 4
+    with pytest.raises(TypeError, match=r"no control 'topk'\. Did you mean top_k\?"):
+        Decoding(topk=3)
+    with pytest.raises(TypeError, match="two values of temperature"):
+        Decoding(0.5, temperature=1.0)
+    with pytest.raises(AttributeError, match="topk"):
+        _ = decoding.topk
+
+
+def test_a_hash_does_not_travel_to_another_process() -> None:
+    decoding = Decoding(0.5, top_k=3)
+    code = (
+        "import pickle, sys; from unroll import Decoding\n"
+        "print({pickle.loads(sys.stdin.buffer.read()): 'found'}.get(Decoding(0.5, top_k=3)))"
+    )
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, input=pickle.dumps(decoding), capture_output=True).stdout == b"found\n"
+
+
+@pytest.mark.parametrize(
+    ("decoding", "truncates"),
+    [
+        (Decoding(), False),
+        (Decoding(0.3), False),
+        (Decoding(top_k=3), True),
+        (Decoding(min_p=0.0), True),
+        (Decoding(0.0, top_k=3), False),
+    ],
+    ids=str,
+)
+def test_what_may_rule_a_token_out_is_known(decoding: Decoding, truncates: bool) -> None:
+    assert decoding.truncates is truncates

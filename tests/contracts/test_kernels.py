@@ -40,7 +40,13 @@ class Watched:
 class Ran(NamedTuple):
     h_MTBH: torch.Tensor
     at: States
-    gradients: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor | None]
+
+
+def gradients(output: torch.Tensor, inputs: list[torch.Tensor], arriving: torch.Tensor) -> list[torch.Tensor]:
+    """As the engines ask for them: 0 where the output does not depend on an input."""
+    found = torch.autograd.grad(output, inputs, arriving, allow_unused=True)
+    return [torch.zeros_like(x) if d is None else d for x, d in zip(inputs, found, strict=True)]
 
 
 def network(cell: cells.RecurrentCell, layers: int, M: int, clip: float) -> Network:
@@ -69,8 +75,9 @@ def run(kernel: str, net: Network, M: int, T: int) -> Ran:
         own = {"W_x": layer.W_x, "W_h": layer.W_h, "b": layer.b, **layer.extra}
         own |= {f"{name}0": s for name, s in zip(net.cell.STATES, state, strict=True)}
         inputs |= {f"layer {n} {name}": value for name, value in own.items()}
-    gradients = torch.autograd.grad(h_MTBH, list(inputs.values()), random_tensor(M, T, B, H, seed=3))
-    return Ran(h_MTBH, at, dict(zip(inputs, gradients, strict=True)))
+    arriving = random_tensor(M, T, B, H, seed=3)
+    found = torch.autograd.grad(h_MTBH, list(inputs.values()), arriving, allow_unused=True)
+    return Ran(h_MTBH, at, dict(zip(inputs, found, strict=True)))
 
 
 def clipped_share(cell: cells.RecurrentCell, layers: int, M: int, T: int, clip: float) -> tuple[float, float]:
@@ -91,8 +98,12 @@ def check_equal(kernel: str, net: Network, M: int, T: int) -> None:
             assert not a.requires_grad, "the states after step at_M are values"
             check_close(a, b, TOLERANCE, f"{where} {name} of layer {layer} after at_M")
     for name, gradient in truth.gradients.items():
+        mine = got.gradients[name]
+        if gradient is None:  # a cell may leave out what the caller computed, as minimal ones leave out h·W_h
+            assert mine is None or not mine.any(), name
+            continue
         assert gradient.abs().max() > 0, name
-        check_close(got.gradients[name], gradient, TOLERANCE, f"{where} gradient of {name}")
+        check_close(mine, gradient, TOLERANCE, f"{where} gradient of {name}")
 
 
 @pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
@@ -171,8 +182,10 @@ def test_a_cpu_kernels_batch_is_not_disturbed_by_another_before_its_backward_pas
 
 
 def test_all_kernels_of_the_cpu_know_every_cell_but_one_that_knows_every_lstm() -> None:
-    for kernel in ("reference", "stacked", "compiled"):
+    for kernel in ("reference", "stacked"):
         assert {known[1:] for known in KNOWN if known[0] == kernel} == set(CELL_VARIANTS)
+    with_code = {one for one in CELL_VARIANTS if cpu_cells.of(cells.load(*one))}
+    assert {known[1:] for known in KNOWN if known[0] == "compiled"} == with_code >= {("gru", "off"), ("rnn", "off")}
     assert {known[1:] for known in KNOWN if known[0] == "host"} == {one for one in CELL_VARIANTS if one[0] == "lstm"}
 
 
@@ -193,7 +206,7 @@ def test_a_cells_machine_code_is_found_by_its_file_and_a_cell_from_elsewhere_has
 
 
 def test_an_unknown_kernel_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(Exception, match=r"compiled, fused, host, persistent, reference, stacked.*Did you mean stacked"):
+    with pytest.raises(Exception, match=r"compiled, fused, host, persistent.*Did you mean stacked"):
         kernels.load("stackd")
 
 
@@ -214,7 +227,7 @@ def test_the_last_steps_alone_have_the_bits_of_a_slice_and_its_gradients(
         assert all(
             torch.equal(*pair) for pairs in zip(after, after_all, strict=True) for pair in zip(*pairs, strict=True)
         )
-        last, sliced = torch.autograd.grad(h_MKBH, weights, d), torch.autograd.grad(h_MTBH[:, -K:], weights, d)
+        last, sliced = gradients(h_MKBH, weights, d), gradients(h_MTBH[:, -K:], weights, d)
         assert all(torch.equal(a, b) for a, b in zip(last, sliced, strict=True))
 
 

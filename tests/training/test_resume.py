@@ -221,3 +221,28 @@ def test_a_full_disk_in_the_midst_of_a_run_leaves_the_last_checkpoint_and_one_li
     monkeypatch.undo()
     killing.train("conditional", tmp_path, resume=True)
     assert results(tmp_path, "conditional") == uninterrupted("conditional")
+
+
+def test_a_run_killed_between_its_weights_and_its_status_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The process is gone."""
+
+    write = RunFolder.status.fset
+
+    def status(folder: RunFolder, status: dict[str, Any]) -> None:
+        if status["state"] == "finished":
+            raise Killed
+        write(folder, status)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "status", RunFolder.status.setter(status))
+        with pytest.raises(Killed):
+            killing.train("conditional", tmp_path)
+    (out,) = killing.outs(tmp_path, "conditional")
+    folder = RunFolder(out)
+    assert folder.has_weights()
+    assert folder.status["state"] == "training"
+    killing.train("conditional", tmp_path, resume=True)
+    assert results(tmp_path, "conditional") == uninterrupted("conditional")

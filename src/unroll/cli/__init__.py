@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from unroll.base.version import VERSION
-from unroll.cli import bench, data, drift, evaluate, export, memorised, report, reproduce, sample, score, sweep, train
+from unroll.cli import (
+    bench,
+    check,
+    data,
+    drift,
+    evaluate,
+    export,
+    memorised,
+    report,
+    reproduce,
+    sample,
+    score,
+    sweep,
+    train,
+)
 from unroll.cli.screen import show
+
+
+class _Commands(TyperGroup):
+    """The commands; one whose options are plug-ins is made whole only when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that these arguments name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, sample.command() if name == "sample" else command, rest
+
 
 app = typer.Typer(
     name="unroll",
+    cls=_Commands,
     # Plain help: it answers in a fifth of the time, and reads the same in a pipe.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -65,4 +91,5 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)
+app.command("check")(check.check)
 app.add_typer(data.app, name="data")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from unroll.base import plugins
 from unroll.base.errors import InputError
 from unroll.cli.options import option
 from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, print_json, say, show, warn, write
 
 if TYPE_CHECKING:
     from unroll.runs.loaded import Run
-    from unroll.sampling.api import Checked, Sample
+    from unroll.sampling.api import Checked, Request, Sample
 
 
 def sample(
@@ -23,10 +27,6 @@ def sample(
     prompt_file: Annotated[Path | None, option("The same, from a file.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to draw.")] = 500,
     n: Annotated[int, typer.Option("--n", "-n", help="Texts to draw; the seed of each is one above the last's.")] = 1,
-    temperature: Annotated[float | None, option("Below 1 safer, above 1 wilder; 0 is argmax [1].")] = None,
-    top_k: Annotated[int | None, option("Only the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, option("Only the likeliest tokens that reach p together.")] = None,
-    min_p: Annotated[float | None, option("Only tokens at least p times as likely as the likeliest.")] = None,
     beams: Annotated[int | None, option("Search for the likeliest text with so many beams; draw nothing.")] = None,
     stop: Annotated[list[str] | None, option("End the text before this; again for more.", metavar="STRING")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
@@ -39,6 +39,7 @@ def sample(
     tempo: Annotated[float, typer.Option(help="Of music: beats a minute.")] = 100.0,
     note_length: Annotated[float, typer.Option(help="Of music: beats a note.")] = 0.5,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    **drawing: Any,
 ) -> None:
     """Draw text from a run.
 
@@ -49,7 +50,7 @@ def sample(
     unroll sample runs/bach --prompt "C4 E4 G4" --out tune.mid --tempo 90
 
     Windowed: every token from the k2 before it, as robust as it gets. Progressive: the state runs on; faster.
-    Controls apply in the order temperature, top-k, top-p, min-p. In --stop, \\n is a line's end and \\t a tab.
+    Controls apply in the order CONTROLS. In --stop, \\n is a line's end and \\t a tab.
     """
     from unroll.cli import side_by_side as columns
     from unroll.corpus.music import writing
@@ -67,18 +68,16 @@ def sample(
         text,
         n,
         length=length,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
         num_beams=beams,
         seed=seed,
         stop=[_unescaped(string) for string in stop or []],
         sample=sample,
+        drawing=drawing,
     )
     asked = requested(loaded, settings, problems + unread)
     _tell(loaded, sample, side_by_side)
     _tell_of_stops(loaded, settings.stops)
+    _tell_of_controls(loaded, asked.requests)
     end_with_the_reader()
     if side_by_side:
         columns.show_both(loaded, settings, json)
@@ -86,6 +85,46 @@ def sample(
         hand_over(loaded, answer(loaded, settings, asked), out, json, tempo, note_length)
     else:
         _stream(loaded, asked)
+
+
+def command() -> Any:
+    """The command with an option for each control of the draw, as their files say: made when it is called."""
+    return _command(plugins.state())
+
+
+@lru_cache(1)
+def _command(_state: int) -> Any:
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app.command("sample")(_with_options(sample))
+    return typer.main.get_command(app)
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """A command's function whose `**drawing` are options of their own, after the number of texts."""
+    from unroll.experiment.decoding import controls
+
+    hints = get_type_hints(function, include_extras=True)
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+        if parameter.name == "n":
+            parameters += [_parameter(name, control) for name, control in controls().items()]
+
+    def with_options(**said: Any) -> None:
+        function(**said)
+
+    with_options.__doc__ = inspect.getdoc(function)
+    order = ", ".join(name.replace("_", "-") for name in controls())
+    with_options.__doc__ = (with_options.__doc__ or "").replace("CONTROLS", order)
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
+
+
+def _parameter(name: str, control: Any) -> inspect.Parameter:
+    annotation = Annotated[control.TYPE | None, option(control.HELP, f"--{name.replace('_', '-')}")]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
 
 
 def hand_over(
@@ -195,6 +234,15 @@ def _tell_of_stops(run: Run, stops: tuple[str, ...]) -> None:
     for stop in stops:
         if missing := [symbol for symbol in dict.fromkeys(stop) if symbol not in run.vocabulary.symbols]:
             warn(f"the stop {stop!r} ends no text: this run never writes {missing[0]!r}.")
+
+
+def _tell_of_controls(run: Run, requests: list[Request]) -> None:
+    """A control that the device's own loop does not know costs its speed."""
+    from unroll.sampling.host_loop import unknown_to_devices
+
+    unknown = [] if run.model.engine.looks_cost_nothing else unknown_to_devices(requests)
+    if unknown:
+        warn(f"the host draws each token, which takes longer: {run.model.device} does not know {', '.join(unknown)}.")
 
 
 def _is_music(path: Path) -> bool:

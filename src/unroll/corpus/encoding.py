@@ -21,10 +21,16 @@ from unroll.corpus.cached_ids import Facts, Shelf
 from unroll.corpus.datasets import PAPER_BLOBS, git_blob
 from unroll.corpus.sources import Source
 from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary, smallest_type
+from unroll.experiment import provenance
 
 CACHED_FROM = 1 << 25  # bytes: smaller corpora are encoded in less time than it takes to notice
 SAMPLED = 1 << 16  # bytes that a kind is guessed from
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def _reading(kind: str, encoding: str, min_count: int) -> str:
+    """How a text is read, beside its kind's name: a kind of another package is known by its source as well."""
+    return " ".join(filter(None, (encoding, str(min_count), provenance.written("tokens", kind))))
 
 
 def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Vocabulary, Facts, Ids, tuple[str, ...]]:
@@ -32,7 +38,7 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Vo
     if kind == "auto":
         kind = source.kind or tokens.guess_kind(b"".join(_first(source.pieces(), SAMPLED)))
     large = source.size >= CACHED_FROM and bool(source.fingerprint)
-    shelf = Shelf(source.fingerprint, kind, f"{encoding} {min_count}") if large else None
+    shelf = Shelf(source.fingerprint, kind, _reading(kind, encoding, min_count)) if large else None
     found = shelf.find() if shelf else None
     if found:
         return Vocabulary(found[0].kind, found[0].symbols), *found, ()

@@ -69,9 +69,13 @@ def gradients_of(
     finish: Callable[[], None] = lambda: None,
 ) -> dict[str, Tensor]:
     """Every parameter's gradient. `finish` waits for work that the backward pass began on another stream."""
-    gradients = torch.autograd.grad(loss, list(parameters.values()), arriving)
+    # A parameter that a cell does not use, as minimal recurrent cells leave out h·W_h, has a gradient of 0.
+    gradients = torch.autograd.grad(loss, list(parameters.values()), arriving, allow_unused=True)
     finish()
-    return {name: g.contiguous() for name, g in zip(parameters, gradients, strict=True)}
+    return {
+        name: torch.zeros_like(parameters[name]) if gradient is None else gradient.contiguous()
+        for name, gradient in zip(parameters, gradients, strict=True)
+    }
 
 
 def per_run(value_M: Tensor, tensor: Tensor) -> Tensor:

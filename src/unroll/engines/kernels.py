@@ -7,8 +7,11 @@ and, if `auto` may choose it, RANK: `auto` takes the kernel of the highest rank 
 can do without a gradient for every step's h also supplies `run_last`. A kernel that takes [M, 1, H] for a first state
 that all rows share sets ONE_ROW.
 
-`reference` is the truth; every other kernel must equal it, outputs and all gradients. Gradients flow into the weights
-and into `first`; the states after step at_M are values, without a gradient.
+`reference` is the truth. What every kernel keeps to, for each network that it supports:
+- it equals `reference`: outputs, states, and the gradients of every weight and of `first`, clipped at the gates' sums;
+- the states after step at_M are values, without a gradient, and a text in two pieces with them between is one pass;
+- `run_last` gives the last steps of `run`;
+- `supports` gives a reason in words for what it does not run; `auto` then takes the next kernel.
 
 Shapes: M runs, T time, B rows, I inputs, H hidden, G gate columns.
 """

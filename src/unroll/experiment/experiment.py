@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.experiment import provenance
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
 from unroll.experiment.settings import (
     Check,
@@ -284,7 +285,7 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
 
 def write_toml(experiment: Experiment) -> str:
     """run.toml."""
-    tables = to_tables(experiment).items()
+    tables = {**to_tables(experiment), **provenance.tables(experiment)}.items()
     texts = (f"[{name}]\n" + "\n".join(_line(*item) for item in table.items()) for name, table in tables)
     return "\n\n".join(texts) + "\n"
 
@@ -315,7 +316,7 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
 
     wrong: list[str] = []
     values: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
-    for table, content in document.items():
+    for table, content in provenance.without(document, where).items():
         if table not in known or not isinstance(content, dict):
             wrong.append(f"{where} has no place for {table!r}.{did_you_mean(table, known)}")
             continue

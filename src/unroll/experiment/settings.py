@@ -83,7 +83,7 @@ def columns_of(described: type) -> list[str]:
 def help_of(each: Field[Any], known: Setting) -> str:
     """A setting's sentence for --help, with its default and the names of its plug-ins."""
     default = f"{each.default:g}" if isinstance(each.default, float) else each.default
-    names = ", ".join(plugins.names(known.family)) if known.family else ""
+    names = ", ".join(plugins.built_in(known.family)) if known.family else ""
     return known.help.format(default=default, names=names)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from unroll.corpus.batches import Batch, Batches
+from unroll.experiment.experiment import Experiment
 from unroll.model.dropout import Dropout
 from unroll.model.head import Head
 from unroll.model.network import Network, States
@@ -115,6 +116,10 @@ class Engine(ABC):
     @abstractmethod
     def refusal(self, network: Network) -> str | None:
         """The reason why these layers cannot be computed here; None if they can."""
+
+    @abstractmethod
+    def unknown(self, experiment: Experiment) -> list[str]:
+        """The plug-ins of an experiment that have no fast code here, in words: they are computed plainly."""
 
     @abstractmethod
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:

@@ -17,6 +17,8 @@ A GPU's rows can also draw tokens themselves, many before the host looks again (
     draw(steps)      take this many steps: every row reads its prompt, then the tokens that it draws
     take(rows)       as above
 
+It knows the controls in DEVICE_CONTROLS; texts that use another one are drawn by the host.
+
 Shapes: B rows, T steps, V vocabulary.
 """
 
@@ -33,6 +35,7 @@ from unroll.model.model import Model
 
 STATE_BYTES = 2**30  # the most bytes of states
 MOST_ROWS = 4096
+DEVICE_CONTROLS = frozenset(("temperature", "top-k", "top-p", "min-p"))  # the controls that a Drawer knows
 
 Ids = NDArray[Any]
 Array = NDArray[Any]

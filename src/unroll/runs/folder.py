@@ -220,7 +220,9 @@ class RunFolder:
             raise RunError(
                 f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
             )
-        facts = self.carried_facts()
+        # Killed between its weights and its status, a run goes on from its checkpoint: that is what it must agree with.
+        unfinished = self.has_weights() and status["state"] not in status_file.ENDED and self.checkpoints()
+        facts = self._checkpoints.newest_facts() if unfinished else self.carried_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
         # Lines may have been cut off at the end: resuming the run warns of that.
         if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):

@@ -18,6 +18,7 @@ from unroll.corpus.corpus import Corpus
 from unroll.corpus.tokens import Vocabulary
 from unroll.engines import devices, kernels, precisions
 from unroll.engines.choice import engine_of
+from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
@@ -89,6 +90,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
     _, changes = folder.described()
     if changes:
         notes.append(f"{folder.path / 'run.toml'} was changed after the training: {'; '.join(changes)}.")
+    if "run" in facts:
+        notes += provenance.changes(facts["run"], experiment)
     status = folder.status
     if status["state"] == "stopped":
         notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")

@@ -30,6 +30,8 @@ def read(text: str) -> dict[str, Any]:
         raise ValueError("its batch must be a whole number")
     wrong = [name for name in _WORDS if not isinstance(status.get(name, ""), str)]
     wrong += [name for name in _NUMBERS if not is_number(status.get(name) or 0)]
+    plain = status.get("plain", [])  # plug-ins that had no fast code
+    wrong += ["plain"] if not (isinstance(plain, list) and all(isinstance(words, str) for words in plain)) else []
     if wrong:
         raise ValueError(f"{', '.join(wrong)} must be of another type")
     return status

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from unroll.experiment.experiment import SEEDS
 from unroll.model.steppers import Ids
 from unroll.runs.loaded import Run, require_run
 from unroll.sampling.beams import beam_search
-from unroll.sampling.controls import LENGTH, Controls, Settings, whole_number
+from unroll.sampling.controls import LENGTH, Settings, whole_number
 from unroll.sampling.host_loop import Stream, generate
 from unroll.sampling.prompts import prompt_ids, seed_sequence
 from unroll.sampling.stop_strings import Stops, Writer
@@ -68,35 +68,33 @@ class Token(NamedTuple):
 
 
 @overload
-def sample(
-    run: Run, prompt: str | None = None, *, num_return_sequences: int, **controls: Unpack[Controls]
-) -> list[Sample]: ...
+def sample(run: Run, prompt: str | None = None, *, num_return_sequences: int, **controls: Any) -> list[Sample]: ...
 
 
 @overload
-def sample(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) -> Sample: ...
+def sample(run: Run, prompt: str | None = None, **controls: Any) -> Sample: ...
 
 
 def sample(
-    run: Run, prompt: str | None = None, *, num_return_sequences: int | None = None, **controls: Unpack[Controls]
+    run: Run, prompt: str | None = None, *, num_return_sequences: int | None = None, **controls: Any
 ) -> Sample | list[Sample]:
     """Draw a text; with `num_return_sequences` a list of them, of which the n-th has the seed `seed` + n.
 
     length or max_new_tokens   how many tokens (500)
     temperature                below 1 safer, above 1 wilder; 0 is argmax, and so is do_sample=False
-    top_k, top_p, min_p        which tokens may be drawn at all
+    top_k, top_p, min_p, …     which tokens may be drawn at all: every file of sampling/decoding is an argument
     seed                       the same seed gives the same text
     stop                       a string, or several, that end the text
     num_beams                  search for the likeliest text instead of drawing one
     sample                     windowed or progressive (the scheme's own)
     """
-    samples = answer(run, Settings(prompt, num_return_sequences, **controls))
+    samples = answer(run, Settings.of(prompt, num_return_sequences, controls))
     return samples[0] if num_return_sequences is None else samples
 
 
-def stream(run: Run, prompt: str | None = None, **controls: Unpack[Controls]) -> Iterator[Token]:
+def stream(run: Run, prompt: str | None = None, **controls: Any) -> Iterator[Token]:
     """The tokens of a text as they are drawn, with the arguments of `sample`."""
-    settings = Settings(prompt, **controls)
+    settings = Settings.of(prompt, None, controls)
     also = ["A beam search knows its text only at its end: it cannot be streamed."] * settings.searches
     return (token for _, token in stream_all(run, requested(run, settings, also)))
 

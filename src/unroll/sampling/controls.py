@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TypedDict
+from typing import Any
 
-from unroll.base.errors import ConfigurationError
+from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.experiment import decoding as draws
 from unroll.experiment.decoding import Decoding
 
 LENGTH = 500
-# What must be whole numbers, and what numbers of any kind.
-WHOLE = ("num_return_sequences", "length", "max_new_tokens", "top_k", "num_beams", "seed")
-NUMBERS = ("temperature", "top_p", "min_p")
+WHOLE = ("num_return_sequences", "length", "max_new_tokens", "num_beams", "seed")  # what must be whole numbers
 TEXTS, BEAMS = 1_000_000, 10_000  # at most: more are a slip of the hand
 
 
@@ -23,22 +22,6 @@ def whole_number(name: str, value: object) -> str | None:
     return None if right else f"{name} must be a whole number. Got {value!r}."
 
 
-class Controls(TypedDict, total=False):
-    """The arguments that `sample` and `stream` take by name."""
-
-    length: int | None
-    max_new_tokens: int | None  # another name for length
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    do_sample: bool | None  # False is argmax
-    num_beams: int | None
-    seed: int
-    stop: str | Sequence[str]
-    sample: str | None
-
-
 @dataclass(frozen=True)
 class Settings:
     """What was asked, as it was said; None is what was not."""
@@ -46,16 +29,30 @@ class Settings:
     prompt: str | None = None
     num_return_sequences: int | None = None
     length: int | None = None
-    max_new_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    do_sample: bool | None = None
+    max_new_tokens: int | None = None  # another name for length
+    do_sample: bool | None = None  # False is argmax
     num_beams: int | None = None
     seed: int = 0
     stop: str | Sequence[str] = ()
     sample: str | None = None
+    drawing: Mapping[str, Any] = field(default_factory=dict)  # what controls of the draw were said, by field
+
+    @classmethod
+    def of(cls, prompt: str | None, texts: int | None, arguments: Mapping[str, Any]) -> Settings:
+        """Settings from arguments by name, those of the draw among them; a TypeError for a name that none has."""
+        drawing = {name: value for name, value in arguments.items() if name in draws.controls()}
+        others = {name: value for name, value in arguments.items() if name not in drawing}
+        known = [name for name in cls.__dataclass_fields__ if name not in ("prompt", "num_return_sequences", "drawing")]
+        for name in others:
+            if name not in known:
+                words = did_you_mean(name, (*known, *draws.controls()))
+                raise TypeError(f"sample takes no argument {name!r}.{words}")
+        return cls(prompt, texts, **others, drawing=drawing)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The controls of the draw that were said."""
+        return {name: value for name, value in self.drawing.items() if value is not None}
 
     @property
     def tokens(self) -> int:
@@ -81,17 +78,16 @@ class Settings:
     @property
     def decoding(self) -> Decoding:
         """How tokens are drawn; raises where that cannot be."""
-        usual = 0.0 if self.do_sample is False else 1.0
-        temperature = usual if self.temperature is None else self.temperature
-        return Decoding(temperature, self.top_k, self.top_p, self.min_p)
+        return Decoding(**{**({"temperature": 0.0} if self.do_sample is False else {}), **self.said})
 
     @property
     def mistaken(self) -> list[str]:
         """What is of another type than it must be."""
         wrong = [whole_number(name, getattr(self, name)) for name in WHOLE if getattr(self, name) is not None]
-        for name in NUMBERS:
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+        for name, value in self.said.items():
+            if draws.controls()[name].TYPE is int:
+                wrong.append(whole_number(name, value))
+            elif isinstance(value, bool) or not isinstance(value, Real):
                 wrong.append(f"{name} must be a number. Got {value!r}.")
         if self.prompt is not None and not isinstance(self.prompt, str):
             wrong.append(f"The prompt must be text. Got {self.prompt!r}.")
@@ -113,9 +109,10 @@ class Settings:
         if not 1 <= self.texts <= TEXTS:
             words = f"The number of texts (--n, num_return_sequences) must be between 1 and {TEXTS:,}"
             wrong.append(f"{words}. Got {self.texts}.")
-        if self.do_sample is False and self.temperature:
-            wrong.append(f"do_sample=False is argmax, temperature {self.temperature} draws. Leave one out.")
-        if self.do_sample and self.temperature == 0:
+        temperature = self.said.get("temperature")
+        if self.do_sample is False and temperature:
+            wrong.append(f"do_sample=False is argmax, temperature {temperature} draws. Leave one out.")
+        if self.do_sample and temperature == 0:
             wrong.append("do_sample=True draws, temperature 0 is argmax. Leave one out.")
         return wrong + (self._problems_of_beams() if self.searches else [])
 
@@ -123,8 +120,7 @@ class Settings:
         wrong, beams = [], self.num_beams or 0
         if not 1 <= beams <= BEAMS:
             wrong.append(f"The number of beams (--beams, num_beams) must be between 1 and {BEAMS:,}. Got {beams}.")
-        drawing = ("temperature", "top_k", "top_p", "min_p")
-        said = [name.replace("_", "-") for name in drawing if getattr(self, name) is not None]
+        said = [name.replace("_", "-") for name in draws.controls() if name in self.said]
         said += ["do_sample"] if self.do_sample else []
         if said:
             wrong.append(

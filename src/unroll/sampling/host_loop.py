@@ -9,12 +9,14 @@ a device draws by itself, `device_loop.py` has the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
 from unroll.base.errors import RunError
+from unroll.experiment.decoding import Decoding
 from unroll.model import steppers
 from unroll.model.model import Model
 from unroll.model.steppers import Ids
@@ -24,6 +26,13 @@ from unroll.sampling.pick_token import Uniforms, choose
 from unroll.sampling.streams import Drawn, Ends, Stream, never, read
 
 __all__ = ["Drawn", "Ends", "Stream", "generate"]
+
+
+class _Decoded(Protocol):
+    """A stream, or what asks for one."""
+
+    @property
+    def decoding(self) -> Decoding: ...
 
 
 class _Row:
@@ -77,11 +86,17 @@ class _Crew:
 def generate(model: Model, streams: Sequence[Stream], k2: int, procedure: str, ends: Ends = never) -> Iterator[Drawn]:
     """Draw until every stream has its length, or until `ends(stream, token)` says that this token was its last."""
     capacity = min(len(streams), steppers.most_rows(model, k2, procedure))
-    drawer = model.engine.draws(model, k2, procedure)
+    drawer = None if unknown_to_devices(streams) else model.engine.draws(model, k2, procedure)
     if drawer is None:
         yield from _step_by_step(model, streams, k2, procedure, ends, capacity)
     else:
         yield from draw_ahead(drawer, streams, k2, procedure, capacity, ends)
+
+
+def unknown_to_devices(streams: Iterable[_Decoded]) -> list[str]:
+    """The controls, by option name, that no device's own loop knows: texts that use one are drawn by the host."""
+    used = dict.fromkeys(name for stream in streams for name, _ in stream.decoding.applied)
+    return [name for name in used if name not in steppers.DEVICE_CONTROLS]
 
 
 def _step_by_step(

@@ -20,6 +20,7 @@ from unroll.base import atomic_files, locks, untrusted
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.base.untrusted import MEGABYTE
 from unroll.base.version import VERSION
+from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, from_tables, to_tables
 from unroll.runs.folder import RunFolder
 from unroll.sweep import table
@@ -125,7 +126,9 @@ class SweepFolder:
 
     @trainings.setter
     def trainings(self, trainings: Sequence[Training]) -> None:
-        asked = [{"run": t.name, "experiment": to_tables(e)} for t in trainings for e in t.asked]
+        asked = [
+            {"run": t.name, "experiment": {**to_tables(e), **provenance.tables(e)}} for t in trainings for e in t.asked
+        ]
         atomic_files.write(self.path / "sweep.json", _json(untrusted.sealed({"unroll": VERSION, "asked": asked})))
 
     @property

@@ -103,6 +103,8 @@ def sweep(
     wrong = launchers.problem(launcher)
     if wrong:
         raise ConfigurationError(wrong)
+    known = [e for t in folder.trainings for e in t.asked] if folder.is_sweep() else []
+    launchers.require_reach(launcher, asked if asked is not None else known)
     if asked is not None:
         folder.refuse_occupied()
         if not folder.is_sweep():

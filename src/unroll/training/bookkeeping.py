@@ -14,6 +14,7 @@ from unroll.base.errors import RunError
 from unroll.base.version import VERSION
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
+from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.network import States
@@ -71,6 +72,7 @@ class Bookkeeping:
                 self.grid.setdefault(point, []).append(m)
         self.evaluated = [0] * len(folders)  # the last batch with a line in metrics.jsonl
         self.done = [False] * len(folders)
+        self.unknown = list(dict.fromkeys(w for e in self.experiments for w in learner.engine.unknown(e)))
         self.seconds = self.evaluating = 0.0
         self.seen = learner.look()  # at the last look
         self.saved_at, self.save_cost, self.saved_batch = time.perf_counter(), 0.0, 0
@@ -91,6 +93,9 @@ class Bookkeeping:
         for experiment in self.experiments:
             for message in experiment.warnings:
                 yield self.event(Warned, message=message)
+        if self.unknown:
+            words = f"the fast engine here does not know {', '.join(self.unknown)}: computed plainly, which is slower."
+            yield self.event(Warned, message=words)
         if resume:
             messages: list[str] = []
             self._resume(messages)
@@ -131,6 +136,8 @@ class Bookkeeping:
         for m in going:
             checkpoint = held[m][batch]
             self._require_fit(m, checkpoint)
+            if "run" in checkpoint.facts:
+                messages += provenance.changes(checkpoint.facts["run"], self.experiments[m])
         for m in going:
             checkpoint = held[m][batch]
             self.learner.restore(m, checkpoint.tensors)
@@ -301,6 +308,7 @@ class Bookkeeping:
             "threads": experiment.threads,
             "torch": torch.__version__,
             "unroll": VERSION,
+            **({"plain": unknown} if (unknown := self.learner.engine.unknown(experiment)) else {}),
         }
 
     def _facts(self, m: int) -> dict[str, str]:

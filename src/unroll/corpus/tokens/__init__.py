@@ -6,7 +6,14 @@
 
 and may supply `order(symbol)`, what the vocabulary is sorted by; `render(ids, symbols)`, the bytes of a file, where
 that is more than the text in UTF-8; `READS_BYTES = True`, where pieces are bytes; and `WRITES_FIELDS = True`, where
-symbols stand with spaces between them.
+symbols stand with spaces between them. A kind that does not read any text supplies an `EXAMPLE` of what it reads.
+
+What every kind keeps to:
+- what `encode` makes of a text, `decode` makes a text that encodes to the same ids;
+- pieces are cuts of one text, anywhere: counts and ids do not depend on where it is cut;
+- a text decoded token by token, each with the one before it, is the text decoded at once;
+- symbols are different, not empty, and each, read as text, is one token: itself;
+- what is not in the vocabulary is the unknown symbol where the vocabulary has it, else a SymbolError.
 
 A `Vocabulary` is the sorted symbols of a corpus. It is stored with the run, so that an id never changes its meaning.
 """

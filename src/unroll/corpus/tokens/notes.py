@@ -14,6 +14,7 @@ from unroll.corpus.tokens.ids import PATTERN
 from unroll.corpus.tokens.ids import decode as decode
 
 WRITES_FIELDS = True
+EXAMPLE = "60 62 64 65\n67 65 64\n\n62 60 127\n"
 
 
 def order(symbol: str) -> int:

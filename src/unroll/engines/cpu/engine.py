@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 
 from unroll.engines import kernels
+from unroll.engines.cpu import cells as machine_cells
 from unroll.engines.cpu import compiled_head, threaded_head, workers
+from unroll.engines.cpu import optimisers as machine_optimisers
 from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.cpu.replay import RecordedCalls
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.threaded_update import ThreadedUpdate
 from unroll.engines.restored_tensors import restored
+from unroll.experiment.experiment import Experiment
+from unroll.model import cells, optimisers
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Step, Update
 from unroll.model.head import LEAK, Head
@@ -36,6 +40,15 @@ class CpuEngine(Engine):
     def refusal(self, network: Network) -> str | None:
         """The kernel's reason why it cannot compute these layers; None if it can."""
         return self._kernel.supports(network, self.device)
+
+    def unknown(self, experiment: Experiment) -> list[str]:
+        """What has no machine code here."""
+        known = {
+            f"the cell {experiment.cell}": machine_cells.of(cells.load(experiment.cell, experiment.peepholes)),
+            f"the optimiser {experiment.optimiser}": machine_optimisers.of(optimisers.load(experiment.optimiser)),
+            f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in compiled.STEPPERS,
+        }
+        return [words for words, code in known.items() if not code]
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
         """Run the kernel over all layers and all time steps."""

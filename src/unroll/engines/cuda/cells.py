@@ -17,7 +17,9 @@ CELLS = {("lstm", "paper"): 0, ("lstm", "lasagne"): 1, ("lstm", "off"): 2, ("gru
 
 def number(cell: RecurrentCell) -> int | None:
     """The number of a cell in pointwise.cu; None for a cell that it does not know."""
-    kind = type(cell).__module__.rpartition(".")[2]
+    package, _, kind = type(cell).__module__.rpartition(".")
+    if package != "unroll.model.cells":  # a file of another package may have the name of one of ours
+        return None
     return CELLS.get((kind, cell.peepholes if kind == "lstm" else "off"))
 
 

@@ -14,6 +14,8 @@ from unroll.engines.cuda.dropout_masks import Dropout as Masks
 from unroll.engines.cuda.replay import GraphReplay
 from unroll.engines.cuda.steppers import device_steps
 from unroll.engines.cuda.update import FusedUpdate, UnfusedUpdate
+from unroll.experiment.experiment import Experiment
+from unroll.model import cells, optimisers
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Update
 from unroll.model.head import LEAK, Head
@@ -34,6 +36,15 @@ class CudaEngine(Engine):
     def refusal(self, network: Network) -> str | None:
         """The kernel's reason why it cannot compute these layers; None if it can."""
         return self._kernel.supports(network, self.device)
+
+    def unknown(self, experiment: Experiment) -> list[str]:
+        """What has no CUDA code here."""
+        known = {
+            f"the cell {experiment.cell}": device_steps.knows(cells.load(experiment.cell, experiment.peepholes)),
+            f"the optimiser {experiment.optimiser}": FusedUpdate.knows(optimisers.load(experiment.optimiser)),
+            f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in device_steps.PROCEDURES,
+        }
+        return [words for words, code in known.items() if not code]
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
         """Run the kernel over all layers and all time steps."""

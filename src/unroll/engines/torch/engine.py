@@ -10,6 +10,7 @@ from torch import Tensor
 from unroll.engines import kernels
 from unroll.engines.torch.stepper import Rows
 from unroll.engines.torch.update import PlainUpdate
+from unroll.experiment.experiment import Experiment
 from unroll.model import head as heads
 from unroll.model.dropout import Dropout
 from unroll.model.engine import Engine, FleetTensors, Replay, Step, Update
@@ -31,6 +32,10 @@ class TorchEngine(Engine):
     def refusal(self, network: Network) -> str | None:
         """The kernel's reason why it cannot compute these layers; None if it can."""
         return self._kernel.supports(network, self.device)
+
+    def unknown(self, experiment: Experiment) -> list[str]:
+        """None: everything here is plain."""
+        return []
 
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
         """Run the kernel over all layers and all time steps."""

@@ -3,6 +3,15 @@
 pre_x is x·W_x + b and pre_h is h·W_h, both products done by the caller. Gradients are clipped element by element
 where they flow into a gate's sum of the two; peepholes join behind that point and see the gradient unclipped.
 
+What every cell keeps to:
+- `forward` is differentiable, changes nothing in place, and gives states of the shape that it got, of which h is first;
+- `backward` and `extra_gradients` are its chain rule: the gradients of autograd, clipped at the sums marked by `clip`;
+- each run and each row is computed by itself: alone as among others;
+- a cell may leave out pre_h, as minimal recurrent cells do: no gradient reaches W_h then, and it stays as it was. From
+  pre_x a gradient must come back.
+A cell is plain torch. `engines/cpu/cells` and the CUDA kernels hold the same steps again, to be fast; a cell without
+one runs on the kernels `stacked` and `reference`, and a run says so.
+
 Shapes: M runs, T time, B rows, H hidden, G gate columns. States are [M, B, H], pre-activations [M, B, G], extra
 parameters [M, …]; over time there is a T after the M.
 """

@@ -6,8 +6,16 @@
 
 and, where only the last k2 tokens can matter, `FORGETS = True`.
 
-Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. The contract
-test holds the two to the same numbers. `first` is the state a text starts from, R rows of it a run. `begin` and `read`
+Sampling draws from the head of `read`'s h; perplexity scores the true token with the head of `hidden`'s. What every
+procedure keeps to:
+- `hidden` gives the h that `read` gives token by token, in chunks of any length; those of a fleet's run as of it alone;
+- memories are values: `read` leaves the one that it was given as it was, so that a row is copied by sharing it;
+- a row depends on its own text and first state alone, and the same seed draws the same tokens;
+- with FORGETS, no token before the last k2 matters. A procedure may look at fewer: what it predicts while a text is
+  short is its own affair.
+A procedure that a fast engine has no loop for is computed by `read`, a row at a time, and a run says so.
+
+ `first` is the state a text starts from, R rows of it a run. `begin` and `read`
 take a fleet of one; `hidden` takes any, with a text a run, and makes of each stretch of time one call of the kernel.
 
 Shapes: M runs, N tokens of a text, B or R rows, H hidden.

@@ -4,8 +4,14 @@
     update(gradient, moments, learning_rate, count)       -> the amount to subtract, and the moments after
 
 `count` is the number of this update, from 1; a float64 tensor where a step is recorded. Everything carries the run axis
-M; `learning_rate` is [M, 1, …]. An engine may hold the same formulas once more in its own language, to be fast:
-`engines/cpu/optimisers`, `engines/cuda/optimisers`. Without those, torch's operations are what runs.
+M; `learning_rate` is [M, 1, …]. What every optimiser keeps to:
+- it works element by element: a run moves alone as in a fleet, to the last bit;
+- it changes nothing in place, and gives as many moments as it names;
+- moments begin at 0, and a weight whose gradients have all been 0 does not move: a vocabulary's padding stays 0;
+- training that goes on from weights and moments is training that never stopped.
+
+An engine may hold the same formulas once more in its own language, to be fast:
+`engines/cpu/optimisers`, `engines/cuda/optimisers`. Without those, torch's operations are what runs, and a run says so.
 """
 
 from __future__ import annotations

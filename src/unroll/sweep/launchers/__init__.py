@@ -2,9 +2,14 @@
 
     run(jobs, library)      train these fleets, in whatever order and place; what happens comes out as it does
 
-A job is plain data, so that it can travel to another process or machine; so are the reports that come back. `work`
-trains one job wherever it is called, and is all that a launcher has to call. The contract test holds every launcher to
-the same run folders as `local`.
+and, where jobs are trained by other processes, `ELSEWHERE = True`: plug-ins that were registered by this one are
+refused before any work. A job is plain data, so that it can travel to another process or machine; so are the reports
+that come back. `work` trains one job wherever it is called, and is all that a launcher has to call.
+
+What every launcher keeps to:
+- every job is trained, in the folders that it names, and all its reports come out, each fleet's in their order;
+- run folders and reports are those of `local`, clocks apart, to the last bit;
+- a run that has begun goes on from its checkpoint, and one that has ended is left as it is.
 
 A launcher that is interrupted saves, and raises `Interrupted`; one whose disk is full raises `SaveError`. Anything else
 that befalls a fleet is a report, and the others go on.
@@ -12,11 +17,13 @@ that befalls a fleet is a report, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from unroll.base import plugins
+from unroll.base.errors import ConfigurationError
+from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment
 
 if TYPE_CHECKING:  # naming the launchers must not cost an import of torch
@@ -102,9 +109,28 @@ class Launcher(Protocol):
     def run(self, jobs: Sequence[Job], library: Library) -> Iterator[Report]: ...
 
 
+def work(job: Job, library: Library) -> Iterator[Report]:
+    """Train the runs of a job that have not ended, where this is called, and report."""
+    from unroll.sweep.launchers import _work
+
+    return _work.work(job, library)
+
+
 def load(name: str) -> Launcher:
     """The launcher behind an option's name."""
     return cast(Launcher, plugins.load("launchers", name))
+
+
+def require_reach(name: str, experiments: Iterable[Experiment]) -> None:
+    """Raise where a launcher trains in other processes, and an experiment uses what this process alone knows."""
+    if not getattr(load(name), "ELSEWHERE", False):
+        return
+    known = dict.fromkeys(words for experiment in experiments for words in provenance.registered(experiment))
+    if known:
+        raise ConfigurationError(
+            f"The launcher {name} trains in other processes, which do not know {', '.join(known)}: this program "
+            "registered it. Use the launcher local, or bring it in a package by an entry point."
+        )
 
 
 def problem(name: str) -> str | None:

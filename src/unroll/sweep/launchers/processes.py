@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 from unroll.base import generators
 from unroll.base.errors import Interrupted, SaveError, UnrollError
 from unroll.corpus.open_corpora import Library
-from unroll.sweep.launchers import Failed, Job, Report
+from unroll.sweep.launchers import Failed, Job, Report, require_reach
 from unroll.sweep.launchers._work import unended, work
 from unroll.training.signals import Pressed, Watch
 
+ELSEWHERE = True  # what this process registered, the others do not know
 PATIENCE = 60.0  # seconds to save in, before a process is ended
 OFTEN = 0.2  # seconds between two looks for a signal, while no process has anything to say
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
@@ -68,6 +69,7 @@ def cores() -> int:
 
 def run(jobs: Sequence[Job], library: Library) -> Generator[Report, None, None]:
     """The next job goes to a process that is free; reports of different fleets come interleaved."""
+    require_reach("processes", [experiment for job in jobs for experiment in job.experiments])
     return generators.closed_at_exit(_run(_Team(jobs, library)))
 
 

@@ -18,6 +18,7 @@ from unroll.engines.cuda.steppers.machine import MOST_LAYERS, ROW, Machine
 from unroll.engines.cuda.steppers.weights import FROM_X
 from unroll.engines.last_tokens import LastTokens
 from unroll.experiment.decoding import Decoding
+from unroll.model.cells import RecurrentCell
 from unroll.model.model import Model
 from unroll.model.steppers import Array, Drawer, Ids, Seat, Stepper
 
@@ -25,12 +26,17 @@ FAR = 2**62  # a step that never comes
 PROCEDURES = ("progressive", "windowed", "windowed-naive")
 
 
+def knows(cell: RecurrentCell) -> bool:
+    """Whether there is code for a cell."""
+    return type(cell) in FROM_X
+
+
 def supports(model: Model, procedure: str) -> bool:
     """Whether the model computes on an NVIDIA GPU, in float32, with a cell that is known here."""
     return (
         model.device.type == "cuda"
         and model.dtype == torch.float32
-        and type(model.cell) in FROM_X
+        and knows(model.cell)
         and model.experiments[0].layers <= MOST_LAYERS
         and procedure in PROCEDURES
         and compiler.why_not() is None

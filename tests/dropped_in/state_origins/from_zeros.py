@@ -1,0 +1,4 @@
+"""Every window starts from zeros, which nobody trains."""
+
+LEARNS = False
+CARRIES = False
