@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -236,7 +236,7 @@ def _tell_of_stops(run: Run, stops: tuple[str, ...]) -> None:
             warn(f"the stop {stop!r} ends no text: this run never writes {missing[0]!r}.")
 
 
-def _tell_of_controls(run: Run, requests: list[Request]) -> None:
+def _tell_of_controls(run: Run, requests: Sequence[Request]) -> None:
     """A control that the device's own loop does not know costs its speed."""
     from unroll.sampling.host_loop import unknown_to_devices
 
