@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unroll.base.errors import ConfigurationError
 from unroll.cli.bar import Bar
 from unroll.cli.screen import print_json, show, warn
+
+if TYPE_CHECKING:
+    from unroll.corpus.corpus import Corpus
 
 SHOWN = 120  # symbols of a vocabulary
 SHOWN_RARE = 20
@@ -75,7 +78,6 @@ def info(
         facts = {"tokens": text.tokens, "unique": text.unique, "kind": text.vocabulary.kind, "sha256": text.sha256}
         print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
         return
-    scored = split.test > 1
     meant = PAPER.get(text.paper or Path(corpus).stem)
     paper = f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper"
     if meant and not text.paper:
@@ -90,13 +92,25 @@ def info(
         + (" …" if text.unique > SHOWN else ""),
         "rare": _rare(text.rare()),
         "train / test": f"{split.train:,} / {split.test:,}",
-        "unigram": f"perplexity {text.unigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
-        "bigram": f"perplexity {text.bigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
+        **_bar(text, split_seed),
         "paper": paper,
         "sha256": text.sha256,
     }
     for name, value in rows.items():
         show(f"{name:<14}{value}")
+
+
+def _bar(text: Corpus, split_seed: int) -> dict[str, str]:
+    """What a model should pass, a row a method."""
+    from unroll.corpus.baselines import baselines
+
+    if text.split(split_seed).test < 2:
+        return {"to pass": "the test set is too short"}
+    return {
+        row.name: f"perplexity {row.perplexity:>9,.3f}   {row.bits_per_token:.4f} bits/token   "
+        f"{row.bits_per_byte:.4f} bits/byte"
+        for row in baselines(text, split_seed)
+    }
 
 
 def _rare(symbols: list[str]) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unroll.base import randomness
 from unroll.corpus import encoding as encodings
-from unroll.corpus import sources
+from unroll.corpus import kneser_ney, sources
 from unroll.corpus.cached_ids import Facts
 from unroll.corpus.chosen_files import Choice
 from unroll.corpus.recorded_size import Extent, Recorded
@@ -20,6 +20,7 @@ TEST_TOKENS = 11_100
 MANY_SYMBOLS = 1_000
 RARE = 5  # times
 CHUNK = 1 << 22  # tokens looked at together where a corpus is too large to hold
+COUNTED = 1 << 23  # tokens that n-grams are counted in: a sorted table of them is held in memory
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,12 @@ class Corpus:
         split = self.split(seed)
         return np.asarray(self.ids[(split.offset + split.train + np.arange(split.test)) % self.tokens])
 
-    def _train_chunks(self, seed: int, overlap: int = 0) -> list[Ids]:
-        """The train set in order, a chunk at a time, without copying; each chunk repeats the last `overlap` tokens."""
+    def _train_chunks(self, seed: int) -> list[Ids]:
+        """The train set in order, a chunk at a time, without copying."""
         split = self.split(seed)
         end = min(split.offset + split.train, self.tokens)
-        parts = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
-        chunks = [part[at : at + CHUNK + overlap] for part in parts for at in range(0, len(part), CHUNK)]
-        if overlap and len(parts[0]) and len(parts[1]):
-            chunks.append(np.concatenate((parts[0][-overlap:], parts[1][:overlap])))
-        return chunks
+        stretches = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
+        return [ids[at : at + CHUNK] for ids in stretches for at in range(0, len(ids), CHUNK)]
 
     def described_in(self, experiment: Experiment) -> Experiment:
         """The experiment with this corpus's facts filled in."""
@@ -180,23 +178,28 @@ class Corpus:
         return [symbol for symbol, count in zip(self.vocabulary.symbols, counts, strict=True) if count < below]
 
     def unigram_perplexity(self, split_seed: int = 0) -> float:
-        """Of the test set, under the train set's frequencies: what knowing nothing but frequencies gives."""
+        """What frequencies alone give: the test set's perplexity under those of the train set."""
         return float(np.exp(-np.log(self._frequencies(split_seed)[self.test_ids(split_seed)]).mean()))
 
     def bigram_perplexity(self, split_seed: int = 0) -> float:
-        """Of the test set, each token given the one before; unseen pairs fall back on the frequencies."""
-        test = self.test_ids(split_seed).astype(np.int64)
-        # Only pairs that the test set asks for are counted, so that a vocabulary of any size will do.
-        asked, place = np.unique(test[:-1] * self.unique + test[1:], return_inverse=True)
-        pairs, firsts = np.zeros(len(asked), np.int64), np.zeros(self.unique, np.int64)
-        for chunk in self._train_chunks(split_seed, overlap=1):
-            ids = chunk.astype(np.int64)
-            codes = ids[:-1] * self.unique + ids[1:]
-            at = np.minimum(np.searchsorted(asked, codes), len(asked) - 1)
-            pairs += np.bincount(at[asked[at] == codes], minlength=len(asked))
-            firsts += np.bincount(ids[:-1], minlength=self.unique)
-        conditional = (pairs[place] + self._frequencies(split_seed)[test[1:]]) / (firsts[test[:-1]] + 1)
-        return float(np.exp(-np.log(conditional).mean()))
+        """The test set's perplexity where each token is predicted from the one before it (Kneser-Ney)."""
+        return self.ngram_perplexity(2, split_seed)
+
+    def ngram_perplexity(self, order: int, split_seed: int = 0) -> float:
+        """The test set's perplexity under interpolated Kneser-Ney; a long train set is counted from its end."""
+        train, test = self.train_end(COUNTED, split_seed), self.test_ids(split_seed)
+        likely = kneser_ney.probabilities(train, test, self.unique, min(order, len(train)))
+        return float(np.exp(-np.log(likely).mean()))
+
+    def train_end(self, most: int, seed: int = 0) -> Ids:
+        """The last tokens of the train set, `most` of them or all, copied."""
+        chunks: list[Ids] = []
+        for chunk in reversed(self._train_chunks(seed)):
+            chunks.append(chunk[max(0, len(chunk) - most) :])
+            most -= len(chunks[-1])
+            if most <= 0:
+                break
+        return np.concatenate(chunks[::-1])
 
     def _frequencies(self, split_seed: int) -> NDArray[np.float64]:
         counts = np.ones(self.unique)
