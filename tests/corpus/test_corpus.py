@@ -85,11 +85,13 @@ def test_a_folders_own_files_come_sorted_and_then_its_subfolders(tmp_path: Path)
         written(tmp_path, content.encode(), name)
     for skipped in (".hidden", ".git/config", "m/.x"):
         written(tmp_path, b"hidden", skipped)
-    written(tmp_path, b"\xff\xfe\x00\x01", "c.png")
-    written(tmp_path, b"zero\0zero", "d.bin")
+    written(tmp_path, b"\xff\x00", "c.png")
+    written(tmp_path, b"\0z", "d.bin")
     corpus = Corpus.open(str(tmp_path))
     assert corpus.vocabulary.decode(corpus.ids) == "12345"
-    assert corpus.notes == ("5 text files read; 2 files skipped, not utf-8 text.",)
+    assert corpus.notes == (
+        "5 text files (56 % of bytes) read; 2 files skipped, not utf-8 text: 2 binary files (44 % of bytes).",
+    )
 
 
 def test_one_file_is_not_told_as_several_and_none_skipped_not_at_all(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_utf_16_without_its_mark_is_refused_for_a_file_and_skipped_in_a_folder(t
     words = refused(source, encoding="utf-16")
     assert "is not utf-16: " in words
     assert "--encoding" in words
-    assert "(1 file skipped, not text)" in refused(str(tmp_path), encoding="utf-16")
+    assert "(1 file skipped, not text: 1 binary file)" in refused(str(tmp_path), encoding="utf-16")
 
 
 def test_latin_1_is_refused_with_the_byte_and_its_offset(tmp_path: Path) -> None:

@@ -170,3 +170,5 @@ def midi(
         show(line)
     for path, reason in pieces.skipped:
         warn(f"{path}: {reason}")
+    for path, kept in pieces.duplicates:
+        warn(f"{path}: has the same notes as {kept}")

@@ -12,6 +12,7 @@ from unroll.corpus import encoding as encodings
 from unroll.corpus import kneser_ney, sources
 from unroll.corpus.cached_ids import Facts
 from unroll.corpus.chosen_files import Choice
+from unroll.corpus.file_stream import Source
 from unroll.corpus.recorded_size import Extent, Recorded
 from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary
 from unroll.experiment.experiment import Experiment
@@ -65,23 +66,27 @@ class Corpus:
         ext: tuple[str, ...] = (),
         exclude: tuple[str, ...] = (),
         ascii: bool = False,
+        asked: bool = True,
     ) -> Corpus:
-        """The corpus behind a path, a folder or a name that `unroll data list` shows."""
-        return cls._found(source, kind, min_count, Choice(tuple(ext), tuple(exclude), ascii, encoding))
+        """The corpus behind a path, a folder or a name that `unroll data list` shows; `-` is standard input.
+
+        What a folder is taken for its weight decides, unless a person has `asked` for the kind.
+        """
+        choice = Choice(tuple(ext), tuple(exclude), ascii, encoding)
+        return cls._read(source, kind, min_count, choice, asked)
 
     @classmethod
     def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
         """A corpus from a text in memory."""
         content = text.encode("utf-8", "surrogatepass")
-        source = sources.Source("", name, len(content), lambda: iter((content,)))
+        source = Source("", name, len(content), lambda: iter((content,)))
         return cls._encoded(source, kind, min_count, Choice())
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
         """A corpus from what would stand in a file, checked as a file is."""
         choice = Choice(ascii=ascii, encoding=encoding)
-        kept = sources.chosen_bytes(content, choice)
-        return cls._encoded(sources.Source(name, name, len(kept), lambda: iter((kept,)), single=True), kind, 1, choice)
+        return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice)
 
     @classmethod
     def named(cls, experiment: Experiment) -> Corpus:
@@ -92,20 +97,27 @@ class Corpus:
         e = experiment
         choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
         extent = Extent(max(0, e.files), max(0, e.bytes))
-        return cls._found(
-            e.corpus, e.kind, e.min_count, choice, Recorded(extent, max(0, e.tokens)) if e.sha256 else None
-        )
+        recorded = Recorded(extent, max(0, e.tokens)) if e.sha256 else None
+        return cls._read(e.corpus, e.kind, e.min_count, choice, recorded=recorded)
 
     @classmethod
-    def _found(cls, source: str, kind: str, min_count: int, choice: Choice, recorded: Recorded | None = None) -> Corpus:
+    def _read(
+        cls,
+        source: str,
+        kind: str,
+        min_count: int,
+        choice: Choice,
+        asked: bool = True,
+        recorded: Recorded | None = None,
+    ) -> Corpus:
         encodings.require_encoding(choice.encoding)
-        return cls._encoded(sources.find(source, choice, recorded), kind, min_count, choice)
+        return cls._encoded(sources.find(source, choice, kind, asked, recorded), kind, min_count, choice)
 
     @classmethod
-    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: Choice) -> Corpus:
-        facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
+    def _encoded(cls, source: Source, kind: str, min_count: int, choice: Choice) -> Corpus:
+        facts, ids, cache_notes = encodings.encode(source, kind, choice.encoding, min_count)
         vocabulary = Vocabulary(facts.kind, facts.symbols)
-        notes = (*source.notes, *_notes(facts, min_count), *told)
+        notes = (*source.notes, *_notes(facts, min_count), *cache_notes)
         return cls(
             source.where,
             source.title,

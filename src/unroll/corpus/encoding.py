@@ -16,14 +16,14 @@ import numpy as np
 
 from unroll.base import cached_files
 from unroll.base.errors import CorpusError, SaveError, SymbolError
-from unroll.corpus import sources, tokens
+from unroll.corpus import formats, tokens
 from unroll.corpus.cached_ids import Facts, Shelf
 from unroll.corpus.datasets import PAPER_BLOBS, git_blob
-from unroll.corpus.sources import Source
+from unroll.corpus.file_stream import Source, changed
 from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary, smallest_type
 
 CACHED_FROM = 1 << 25  # bytes: smaller corpora are encoded in less time than it takes to notice
-SAMPLED = 1 << 16  # bytes that a kind is guessed from
+SAMPLED = 1 << 16  # bytes that a kind is guessed from, and the look of a table
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -33,9 +33,9 @@ def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Fa
         kind = source.kind or tokens.guess_kind(b"".join(_first(source.pieces(), SAMPLED)))
     large = source.size >= CACHED_FROM and bool(source.fingerprint)
     shelf = Shelf(source.fingerprint, kind, f"{encoding} {min_count}") if large else None
-    found = shelf.find() if shelf else None
-    if found:
-        return *found, ()
+    in_cache = shelf.find() if shelf else None
+    if in_cache:
+        return *in_cache, ()
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
     counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
@@ -71,13 +71,13 @@ def _arrays(hashed: _Hashed, vocabulary: Vocabulary, facts: Facts, encoding: str
                 break
             yield ids
     except SymbolError:
-        raise sources.changed(source.where) from None
+        raise changed(source.where) from None
     except CorpusError:
         if source.fingerprint_now() != source.fingerprint:
-            raise sources.changed(source.where) from None
+            raise changed(source.where) from None
         raise
     if done != facts.tokens or hashed.sha256_again != hashed.sha256:
-        raise sources.changed(source.where)
+        raise changed(source.where)
 
 
 def _held(arrays: Iterable[Ids], facts: Facts) -> Ids:
@@ -206,8 +206,9 @@ def _refuse_impostors(first: bytes, source: Source, encoding: str) -> None:
         )
     if not source.single:
         return
-    if first.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise CorpusError(f"{source.where} is a Git-LFS pointer, not the text. Run `git lfs pull` where it came from.")
+    form = formats.recognise(first)
+    if form is not None:
+        raise CorpusError(f"{source.where} is {form.name}, not text. {form.advice}")
     if first[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise CorpusError(
             f"{source.where} is a saved HTML page. Save the raw text instead; "

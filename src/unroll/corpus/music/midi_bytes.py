@@ -32,7 +32,7 @@ _SYSTEM_DATA = {0xF1: 1, 0xF2: 2, 0xF3: 1}
 _FOREIGN = {
     b"ID3": "an MP3",
     b"\xff\xfb": "an MP3",
-    b"RIFF": "a RIFF file (WAV or RMID)",
+    b"RIFF": "a RIFF file (WAV, for one)",
     b"OggS": "an Ogg file",
     b"fLaC": "a FLAC file",
     b"PK\x03\x04": "a ZIP file",
@@ -106,6 +106,7 @@ def _chunks(content: bytes) -> tuple[int, list[bytes]]:
     """The header's division and the tracks; chunks of other names are passed over, as the standard asks."""
     if not content:
         raise ValueError("is empty")
+    content = _unwrapped(content)
     if not content.startswith(b"MThd"):
         guess = next((what for mark, what in _FOREIGN.items() if content.startswith(mark)), None)
         raise ValueError("is not a MIDI file" + (f": it looks like {guess}" if guess else ""))
@@ -132,6 +133,21 @@ def _chunks(content: bytes) -> tuple[int, list[bytes]]:
             tracks.append(content[place : place + size])
         place += size
     return division, tracks
+
+
+def _unwrapped(content: bytes) -> bytes:
+    """The MIDI file inside a RIFF file (.rmi), or the content as it is."""
+    if not (content.startswith(b"RIFF") and content[8:12] == b"RMID"):
+        return content
+    start = 12
+    while start + 8 <= len(content):
+        name, size = content[start : start + 4], int.from_bytes(content[start + 4 : start + 8], "little")
+        if size > len(content) - start - 8:
+            raise ValueError(f"is cut short: a chunk claims {size:,} bytes, {len(content) - start - 8:,} are left")
+        if name == b"data":
+            return content[start + 8 : start + 8 + size]
+        start += 8 + size + size % 2  # chunks begin at even places
+    raise ValueError("is a RIFF file without music in it: it has no chunk of data")
 
 
 def _events(track: bytes) -> Iterator[tuple[int, int, bytes]]:
