@@ -20,6 +20,7 @@ from unroll import Corpus
 from unroll.base.errors import CorpusError
 from unroll.corpus import datasets
 from unroll.corpus.batches import Batches
+from unroll.corpus.corpus import least_tokens
 
 texts = st.text(alphabet="abcdé\n", min_size=20, max_size=400)
 split_seeds = st.integers(0, 2**63 - 1)
@@ -51,6 +52,17 @@ def test_the_test_set_is_the_last_11_100_tokens_or_the_last_tenth(tokens: int, s
     split = Corpus.from_text("ab" * (tokens // 2) + "a" * (tokens % 2)).split(seed)
     assert split.test == (11_100 if tokens >= 111_000 else tokens // 10)
     assert 0 <= split.offset < tokens
+
+
+@given(st.one_of(st.integers(1, 500), st.integers(99_000, 101_000)), st.integers(0, 11_100))
+def test_the_least_number_of_tokens_gives_both_sets_what_they_need_and_one_less_does_not(train: int, test: int) -> None:
+    def sizes(tokens: int) -> tuple[int, int]:
+        part = 11_100 if tokens >= 111_000 else tokens // 10
+        return tokens - part, part
+
+    least = least_tokens(train, test)
+    enough = [sizes(tokens)[0] >= train and sizes(tokens)[1] >= test for tokens in (least - 1, least)]
+    assert enough == [False, True]
 
 
 def test_the_split_offset_is_drawn_from_the_split_seed() -> None:

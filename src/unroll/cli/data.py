@@ -59,6 +59,9 @@ def info(
         typer.Option(help="Of a folder no files or folders like this.", metavar="PATTERN", show_default=False),
     ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Drop every byte above 127.")] = False,
+    separator: Annotated[
+        str | None, typer.Option(help="With --kind ids: what stands between two fields.", show_default=False)
+    ] = None,
     split_seed: Annotated[int, typer.Option(min=0, help="Of the split into train and test set.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -70,7 +73,8 @@ def info(
     wrong = None if kind == "auto" else plugins.problem("tokens", kind, "kind")
     if wrong:
         raise ConfigurationError(wrong)
-    text = Corpus.open(corpus, kind, encoding, min_count, tuple(ext or ()), tuple(exclude or ()), ascii)
+    chosen = {"ext": tuple(ext or ()), "exclude": tuple(exclude or ()), "ascii": ascii}
+    text = Corpus.open(corpus, kind, encoding, min_count, **chosen, separator=separator)
     split = text.split(split_seed)
     for note in text.notes:
         warn(note)

@@ -61,6 +61,9 @@ Exclude = Annotated[
     list[str] | None, option("Of a folder no files or folders like this: --exclude 'test*'.", metavar="PATTERN")
 ]
 Ascii = Annotated[bool | None, option("Drop every byte above 127.", "--ascii")]
+Separator = Annotated[
+    str | None, option("With --kind ids: what stands between two fields, as in --separator , or tab [white space].")
+]
 MinCount = Annotated[int | None, option("Symbols rarer than this become one unknown symbol [1].")]
 Evaluate = Annotated[str | None, option("During training score the scheme's own procedure, or both [own].")]
 EvaluateCarried = Annotated[

@@ -71,6 +71,7 @@ def sweep(
     exclude: options.Exclude = None,
     ascii: options.Ascii = None,
     min_count: options.MinCount = None,
+    separator: options.Separator = None,
     evaluate: options.Evaluate = None,
     evaluate_carried: options.EvaluateCarried = None,
     evaluations: options.Evaluations = None,

@@ -63,6 +63,7 @@ def train(
     exclude: options.Exclude = None,
     ascii: options.Ascii = None,
     min_count: options.MinCount = None,
+    separator: options.Separator = None,
     evaluate: options.Evaluate = None,
     evaluate_carried: options.EvaluateCarried = None,
     evaluations: options.Evaluations = None,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unroll.base import randomness
+from unroll.base.errors import CorpusError
 from unroll.corpus import encoding as encodings
-from unroll.corpus import kneser_ney, sources
+from unroll.corpus import kneser_ney, sources, tables
 from unroll.corpus.cached_ids import Facts
 from unroll.corpus.chosen_files import Choice
 from unroll.corpus.file_stream import Source
@@ -66,6 +68,7 @@ class Corpus:
         ext: tuple[str, ...] = (),
         exclude: tuple[str, ...] = (),
         ascii: bool = False,
+        separator: str | None = None,
         asked: bool = True,
     ) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows; `-` is standard input.
@@ -73,20 +76,43 @@ class Corpus:
         What a folder is taken for its weight decides, unless a person has `asked` for the kind.
         """
         choice = Choice(tuple(ext), tuple(exclude), ascii, encoding)
-        return cls._read(source, kind, min_count, choice, asked)
+        return cls._read(source, kind, min_count, choice, separator, asked)
 
     @classmethod
-    def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
-        """A corpus from a text in memory."""
-        content = text.encode("utf-8", "surrogatepass")
+    def from_text(
+        cls, text: str | Iterable[str], name: str = "text", kind: str = "chars", min_count: int = 1
+    ) -> Corpus:
+        """A corpus from a text in memory, or from several texts, end to end."""
+        content = (text if isinstance(text, str) else "".join(text)).encode("utf-8", "surrogatepass")
         source = Source("", name, len(content), lambda: iter((content,)))
         return cls._encoded(source, kind, min_count, Choice())
 
     @classmethod
-    def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
+    def from_ids(cls, ids: Iterable[object], name: str = "ids", min_count: int = 1) -> Corpus:
+        """A corpus from ids in memory: numbers, or names without white space; "\\n" ends a line.
+
+        >>> Corpus.from_ids([7001, 8113, 7001, 12]).vocabulary.symbols
+        ('12', '7001', '8113')
+        """
+        fields = [str(field) for field in ids]
+        wrong = next((field for field in fields if field != "\n" and field.split() != [field]), None)
+        if wrong is not None:
+            raise CorpusError(f"An id has at least one character and no white space. Got {wrong[:40]!r}.")
+        return cls.from_text(" ".join(fields), name, "ids", min_count)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        content: bytes,
+        name: str,
+        kind: str,
+        encoding: str = "utf-8",
+        ascii: bool = False,
+        separator: str | None = None,
+    ) -> Corpus:
         """A corpus from what would stand in a file, checked as a file is."""
         choice = Choice(ascii=ascii, encoding=encoding)
-        return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice)
+        return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice, separator)
 
     @classmethod
     def named(cls, experiment: Experiment) -> Corpus:
@@ -98,7 +124,7 @@ class Corpus:
         choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
         extent = Extent(max(0, e.files), max(0, e.bytes))
         recorded = Recorded(extent, max(0, e.tokens)) if e.sha256 else None
-        return cls._read(e.corpus, e.kind, e.min_count, choice, recorded=recorded)
+        return cls._read(e.corpus, e.kind, e.min_count, choice, e.separator, recorded=recorded)
 
     @classmethod
     def _read(
@@ -107,17 +133,22 @@ class Corpus:
         kind: str,
         min_count: int,
         choice: Choice,
+        separator: str | None,
         asked: bool = True,
         recorded: Recorded | None = None,
     ) -> Corpus:
         encodings.require_encoding(choice.encoding)
-        return cls._encoded(sources.find(source, choice, kind, asked, recorded), kind, min_count, choice)
+        return cls._encoded(sources.find(source, choice, kind, asked, recorded), kind, min_count, choice, separator)
 
     @classmethod
-    def _encoded(cls, source: Source, kind: str, min_count: int, choice: Choice) -> Corpus:
-        facts, ids, cache_notes = encodings.encode(source, kind, choice.encoding, min_count)
-        vocabulary = Vocabulary(facts.kind, facts.symbols)
-        notes = (*source.notes, *_notes(facts, min_count), *cache_notes)
+    def _encoded(
+        cls, source: Source, kind: str, min_count: int, choice: Choice, separator: str | None = None
+    ) -> Corpus:
+        facts, ids, cache_notes = encodings.encode(source, kind, choice.encoding, min_count, separator)
+        vocabulary = Vocabulary(facts.kind, facts.symbols, separator)
+        called = source.title if source.where in ("", sources.STANDARD_INPUT) else source.where
+        table = tables.note(called, encodings.sample(source), facts.kind, separator)
+        notes = (*source.notes, *([table] if table else []), *_notes(facts, min_count), *cache_notes)
         return cls(
             source.where,
             source.title,
@@ -171,6 +202,7 @@ class Corpus:
             title=self.name,
             kind=self.vocabulary.kind,
             encoding=self.encoding,
+            separator=self.vocabulary.separator,
             min_count=self.min_count,
             ext=self.choice.ext,
             exclude=self.choice.exclude,
@@ -218,6 +250,14 @@ class Corpus:
         for chunk in self._train_chunks(split_seed):
             counts += np.bincount(chunk, minlength=self.unique)
         return np.asarray(counts / counts.sum())
+
+
+def least_tokens(train: int = 0, test: int = 0) -> int:
+    """How many tokens a corpus needs so that its train and its test set have these; `test` is at most 11,100."""
+    whole = train + max(train - 1, 0) // 9  # of which a tenth is the test set
+    if whole >= 10 * TEST_TOKENS:
+        whole = max(train + TEST_TOKENS, 10 * TEST_TOKENS)
+    return max(whole, 10 * test)
 
 
 def _notes(facts: Facts, min_count: int) -> list[str]:

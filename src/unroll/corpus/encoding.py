@@ -27,20 +27,27 @@ SAMPLED = 1 << 16  # bytes that a kind is guessed from, and the look of a table
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Facts, Ids, tuple[str, ...]]:
+def encode(
+    source: Source, kind: str, encoding: str, min_count: int, separator: str | None = None
+) -> tuple[Facts, Ids, tuple[str, ...]]:
     """The facts and the ids of a source, from the cache where that has them; and what should be known of the cache."""
     if kind == "auto":
-        kind = source.kind or tokens.guess_kind(b"".join(_first(source.pieces(), SAMPLED)))
+        kind = "ids" if separator else source.kind or tokens.guess_kind(sample(source))
+    reader = tokens.load(kind, separator)
     large = source.size >= CACHED_FROM and bool(source.fingerprint)
-    shelf = Shelf(source.fingerprint, kind, f"{encoding} {min_count}") if large else None
+    shelf = (
+        Shelf(source.fingerprint, kind, f"{encoding} {min_count}" + (f" {separator!r}" if separator else ""))
+        if large
+        else None
+    )
     in_cache = shelf.find() if shelf else None
     if in_cache:
         return *in_cache, ()
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
-    counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
+    counts = reader.counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
         raise CorpusError(f"{source.where or source.title} is empty: it holds no tokens.")
-    vocabulary = Vocabulary.counted(counts, kind, min_count)
+    vocabulary = Vocabulary.counted(counts, kind, min_count, separator)
     kept = [counts.get(symbol, 0) for symbol in vocabulary.symbols]
     if UNKNOWN in vocabulary.symbols:
         kept[vocabulary.symbols.index(UNKNOWN)] += sum(counts.values()) - sum(kept)
@@ -229,6 +236,11 @@ def require_encoding(encoding: str) -> None:
         return
     except (LookupError, ValueError):
         raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
+
+
+def sample(source: Source) -> bytes:
+    """The first bytes of a source, enough to see what they are."""
+    return b"".join(_first(source.pieces(), SAMPLED))
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -47,8 +47,14 @@ def _within(low: float, high: float, words: str) -> Check:
 
 _RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
 _CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
+_SEPARATOR: Check = (lambda v: is_separator(v), "one character that is no line end, or tab")
 _POINTS = _within(2, 10_001, "between 2 and 10,000")
 _SEED = _within(0, SEEDS, "between 0 and 2^63 − 1")
+
+
+def is_separator(value: Any) -> bool:
+    """Whether this can stand between two fields."""
+    return isinstance(value, str) and (value == "tab" or (len(value) == 1 and value not in "\r\n\0"))
 
 
 def _setting(table: str, default: Any, check: Check | None = None, trains: bool = True) -> Any:
@@ -71,6 +77,7 @@ class Experiment:
     title: str = _setting("corpus", "", trains=False)  # the corpus's name, with "(reconstruction)" where it is one
     kind: str = _setting("corpus", "auto")
     encoding: str = _setting("corpus", "utf-8")
+    separator: str | None = _setting("corpus", None, _SEPARATOR)  # between the fields of ids; None: white space
     min_count: int = _setting("corpus", 1, _at_least(1))
     ext: tuple[str, ...] = _setting("corpus", (), trains=False)  # of a folder's files; their content is what counts
     exclude: tuple[str, ...] = _setting("corpus", (), trains=False)
@@ -125,6 +132,8 @@ class Experiment:
     def identity(self) -> str:
         """The hash of what training sees: not the sampling procedure, paths, device, kernel or threads."""
         seen = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("trains")}
+        if self.separator is None:  # as before there was one
+            del seen["separator"]
         if self.cell != "lstm":
             seen |= {"peepholes": "off", "forget_bias": 0.0}
         if self.shuffle:
@@ -176,7 +185,13 @@ def problems(experiment: Experiment) -> list[str]:
     hints = _hints(Experiment)
     right = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
     for name, value in list(right.items()):
-        if not fits(value, hints[name]):
+        if name == "corpus" and not isinstance(value, str):
+            found.append(
+                f"corpus must be a path or a name, as text. Got {type(value).__name__}. An opened corpus stands beside "
+                "the experiment: unroll.train(experiment, out, corpus)."
+            )
+            del right[name]
+        elif not fits(value, hints[name]):
             found.append(f"{name} must be {getattr(hints[name], '__name__', hints[name])}. Got {value!r}.")
             del right[name]
     for name, package in (("kind", "tokens"), ("cell", "cells"), ("optimiser", "optimisers"), ("kernel", "kernels")):

@@ -175,4 +175,6 @@ def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
         return corpus
     # Nobody chose the run's kind for another folder, which must therefore be of that kind clearly.
     trained_on = os.path.realpath(corpus) == e.corpus
-    return Corpus.open(str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii, asked=trained_on)
+    return Corpus.open(
+        str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii, separator=e.separator, asked=trained_on
+    )
