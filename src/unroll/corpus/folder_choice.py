@@ -108,8 +108,13 @@ def _refuse_half_tables(source: str, contents: Contents, kind: str) -> None:
     part, whole = size_of(tables), size_of(texts)
     if not TABLES * whole < part < CLEAR * whole:
         return
-    ending = ending_of(max(tables, key=lambda looked: looked.entry.size))
-    ways = f"--kind chars reads all of it, --ext {ending} the tables, --exclude '*{ending}' the others."
+    heaviest = max(tables, key=lambda looked: looked.entry.size)
+    ending = ending_of(heaviest)
+    apart = ending and all(looked.table for looked in texts if ending_of(looked) == ending)
+    part_of_it = f"--ext {ending} the tables, --exclude '*{ending}' the others"
+    if not apart:
+        part_of_it = f"--exclude '{heaviest.entry.name}' leaves that out"
+    ways = f"--kind chars reads all of it, {part_of_it}."
     raise CorpusError(
         f"{source} is not clearly one corpus: {share(part, whole)} of its text are tables or data "
         f"({endings(texts) or counted(len(texts), 'file')}). {ways if kind == 'auto' else ELSEWHERE}"

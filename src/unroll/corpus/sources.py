@@ -92,13 +92,13 @@ def _at(source: str, choice: Choice, kind: str, asked: bool, recorded: Recorded 
     entry = entry_at(source)
     if recorded:
         recorded.require_same(source, Extent(1, entry.size))
-    found = _file(source, entry, choice, kind, recorded)
+    found = _file(source, entry, choice, kind, asked, recorded)
     passed_over = [f"--{name}" for name in ("ext", "exclude") if getattr(choice, name)]
     note = f"{' and '.join(passed_over)} choose among a folder's files; {source} is one file, and is read."
     return replace(found, notes=(*found.notes, note)) if passed_over else found
 
 
-def _file(source: str, entry: Entry, choice: Choice, kind: str, recorded: Recorded | None) -> Source:
+def _file(source: str, entry: Entry, choice: Choice, kind: str, asked: bool, recorded: Recorded | None) -> Source:
     """One file, which its kind may want as text, as music or as bytes."""
     where, path = os.path.realpath(source), Path(source)
     if kind == "bytes":
@@ -107,7 +107,8 @@ def _file(source: str, entry: Entry, choice: Choice, kind: str, recorded: Record
     first = b"" if named_music or (recorded and not entry.size) else file_stream.head(entry, LOOK)
     if named_music or formats.recognise(first) is formats.MIDI:
         if kind not in ("auto", "notes"):
-            raise CorpusError(f"{source} is a MIDI file, and --kind {kind} reads text. Use --kind notes, or bytes.")
+            here = f"--kind {kind} reads text. Use --kind notes, or bytes" if asked else f"this run reads {kind}"
+            raise CorpusError(f"{source} is a MIDI file, and {here}.")
         return _music(path, [entry], "")
     compression = compressed.compression_of(first)
     found = of_files(where, path.stem, [entry], choice, single=True, recorded=recorded, expand=compression is not None)

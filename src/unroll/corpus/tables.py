@@ -62,7 +62,9 @@ def _columns(lines: list[str], separator: str) -> bool:
     except csv.Error:  # a field beyond the module's limit, for one
         return False
     columns = len(rows[0]) if rows else 0
-    enough = 4 if columns > 2 else 10  # verse may have one comma a line for a while
+    enough = 4 if columns > 2 else 10
+    if columns == 2 and all(row[-1].startswith(" ") for row in rows):  # a sentence with a comma
+        return False
     whole = all(len(row) == columns for row in rows) and len(rows) >= enough
     # Lines of a program end in semicolons.
     return columns > 1 and whole and (separator == "\t" or not all(row[-1] == "" for row in rows))
