@@ -122,7 +122,8 @@ FOLDERS: dict[str, tuple[Files, dict[str, object], str | list[str]]] = {
     ),
     "a repository without its tables": ({"a.c": SOURCE, "b.csv": CSV}, {"exclude": ("*.csv",)}, SOURCE.decode()),
     "tables called .txt beside prose": (
-        {"a.txt": CSV, "b.txt": PROSE}, {}, ["not clearly one corpus", "tables or data", "2 files", "--exclude 'a.txt'"],
+        {"a.txt": CSV, "b.txt": PROSE}, {},
+        ["not clearly one corpus", "tables or data", "2 files", "--exclude 'a.txt'"],
     ),
     "documents with a note": (
         {"a.pdf": PDF, "b.pdf": PDF, "README.md": b"Read these.\n"}, {},

@@ -73,8 +73,8 @@ def info(
     wrong = None if kind == "auto" else plugins.problem("tokens", kind, "kind")
     if wrong:
         raise ConfigurationError(wrong)
-    chosen = {"ext": tuple(ext or ()), "exclude": tuple(exclude or ()), "ascii": ascii}
-    text = Corpus.open(corpus, kind, encoding, min_count, **chosen, separator=separator)
+    files = tuple(ext or ()), tuple(exclude or ())
+    text = Corpus.open(corpus, kind, encoding, min_count, *files, ascii, separator)
     split = text.split(split_seed)
     for note in text.notes:
         warn(note)

@@ -146,8 +146,7 @@ class Corpus:
     ) -> Corpus:
         facts, ids, cache_notes = encodings.encode(source, kind, choice.encoding, min_count, separator)
         vocabulary = Vocabulary(facts.kind, facts.symbols, separator)
-        called = source.title if source.where in ("", sources.STANDARD_INPUT) else source.where
-        table = tables.note(called, encodings.sample(source), facts.kind, separator)
+        table = tables.note(source.called, encodings.sample(source), facts.kind, separator)
         notes = (*source.notes, *([table] if table else []), *_notes(facts, min_count), *cache_notes)
         return cls(
             source.where,

@@ -46,7 +46,7 @@ def encode(
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
     counts = reader.counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
-        raise CorpusError(f"{source.where or source.title} is empty: it holds no tokens.")
+        raise CorpusError(f"{source.called} is empty: it holds no tokens.")
     vocabulary = Vocabulary.counted(counts, kind, min_count, separator)
     kept = [counts.get(symbol, 0) for symbol in vocabulary.symbols]
     if UNKNOWN in vocabulary.symbols:
@@ -78,13 +78,13 @@ def _arrays(hashed: _Hashed, vocabulary: Vocabulary, facts: Facts, encoding: str
                 break
             yield ids
     except SymbolError:
-        raise changed(source.where) from None
+        raise changed(source.called) from None
     except CorpusError:
         if source.fingerprint_now() != source.fingerprint:
-            raise changed(source.where) from None
+            raise changed(source.called) from None
         raise
     if done != facts.tokens or hashed.sha256_again != hashed.sha256:
-        raise changed(source.where)
+        raise changed(source.called)
 
 
 def _held(arrays: Iterable[Ids], facts: Facts) -> Ids:
@@ -178,7 +178,7 @@ def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> 
         if b"\0" in piece and "\0" in text:
             place = characters + text.index("\0")
             raise CorpusError(
-                f"{source.where} is not text: it holds a NUL character at position {place:,}. "
+                f"{source.called} is not text: it holds a NUL character at position {place:,}. "
                 "Bytes of any kind can be trained on with --kind bytes."
             )
         before, characters = before + len(piece), characters + len(text)
@@ -198,7 +198,7 @@ def _misfit(source: Source, encoding: str, error: UnicodeError, before: int) -> 
         what = f"byte 0x{byte:02X} at offset {before + error.start:,}"
     # A trained run reads other texts as it read its own, so the advice must be right for those too.
     return CorpusError(
-        f"{source.where} is not {encoding}: {what}. Convert it, or train with what it is: "
+        f"{source.called} is not {encoding}: {what}. Convert it, or train with what it is: "
         "--encoding latin-1, cp1252, utf-16-le, …; or as it is, with --kind bytes."
     )
 
@@ -208,17 +208,17 @@ def _refuse_impostors(first: bytes, source: Source, encoding: str) -> None:
     mark = next((mark for mark in _MARKS if first.startswith(mark)), None)
     if mark and _is_utf8(encoding):
         raise CorpusError(
-            f"{source.where} is UTF-16 (it starts with its byte-order mark). "
+            f"{source.called} is UTF-16 (it starts with its byte-order mark). "
             "Convert it, or train with --encoding utf-16."
         )
     if not source.single:
         return
     form = formats.recognise(first)
     if form is not None:
-        raise CorpusError(f"{source.where} is {form.name}, not text. {form.advice}")
+        raise CorpusError(f"{source.called} is {form.name}, not text. {form.advice}")
     if first[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise CorpusError(
-            f"{source.where} is a saved HTML page. Save the raw text instead; "
+            f"{source.called} is a saved HTML page. Save the raw text instead; "
             "to train on HTML itself, put the file in a folder and name the folder."
         )
 

@@ -16,6 +16,7 @@ from unroll.corpus.chosen_files import Choice
 from unroll.corpus.folders import Entry
 from unroll.corpus.recorded_size import Extent, Recorded
 
+STANDARD_INPUT = "-"
 PIECE = 1 << 22  # bytes read at a time
 FIRST_PIECE = 1 << 16  # bytes that are enough to guess what a text is
 _ABOVE_ASCII = bytes(range(128, 256))
@@ -39,7 +40,12 @@ class Source:
     kind: str | None = None  # where the form decides it
     single: bool = False  # one file, which may turn out to be an impostor
     notes: tuple[str, ...] = ()
-    extent: Extent = field(default_factory=Extent)  # of what was found at a path
+    extent: Extent = field(default_factory=Extent)  # of the files at a path
+
+    @property
+    def called(self) -> str:
+        """The name that messages use."""
+        return self.title if self.where in ("", STANDARD_INPUT) else self.where
 
 
 def entry_at(path: str | os.PathLike[str]) -> Entry:

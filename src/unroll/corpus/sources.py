@@ -17,7 +17,7 @@ from unroll.corpus.chosen_files import Choice, listed
 from unroll.corpus.datasets import DATASETS
 from unroll.corpus.fetching import fetching
 from unroll.corpus.file_sorts import COMPRESSED, MUSIC
-from unroll.corpus.file_stream import Source, entry_at, of_files, reason
+from unroll.corpus.file_stream import STANDARD_INPUT, Source, entry_at, of_files, reason
 from unroll.corpus.folder_choice import Taken
 from unroll.corpus.folders import Entry
 from unroll.corpus.music import reading
@@ -25,7 +25,6 @@ from unroll.corpus.recorded_size import Extent, Recorded
 
 SHOWN = 200  # letters of a name that a message repeats
 LOOK = 1 << 12  # bytes that a format is known by
-STANDARD_INPUT = "-"
 MOST_PIPED = 1 << 30  # bytes of standard input, which are held in memory
 _URL = re.compile(r"(https?|ftp|s3|gs|file|hf)://", re.IGNORECASE)
 
