@@ -32,9 +32,9 @@ def list_(
 
     described = {name: dataset.description for name, dataset in DATASETS.items()}
     for name, paper in fetching.PAPER.items():
-        found = fetching.installed(name)
-        state = f"`unroll data fetch {name}` brings it" if found is None else f"at {found.path}"
-        which = "" if found is None or found.paper else ", a reconstruction"
+        installed = fetching.installed(name)
+        state = f"`unroll data fetch {name}` brings it" if installed is None else f"at {installed.path}"
+        which = "" if installed is None or installed.paper else ", a reconstruction"
         described[name] = f"The paper's {name}: {paper.tokens:,} tokens, {paper.unique} different; {state}{which}."
     if json:
         print_json(described)
@@ -46,23 +46,24 @@ def list_(
 @app.command()
 def info(
     corpus: Annotated[
-        str, typer.Argument(help="A file, a folder, or a name that `unroll data list` shows.", metavar="CORPUS")
+        str, typer.Argument(help="A file, a folder, -, or a name that `unroll data list` shows.", metavar="CORPUS")
     ],
-    kind: Annotated[str, typer.Option(help="Of token: auto, chars, bytes, words, notes, ids.")] = "auto",
-    encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf-8",
+    kind: Annotated[str, typer.Option(help="The kind of tokens: auto, chars, bytes, words, notes, ids.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="The text's encoding.")] = "utf-8",
     min_count: Annotated[int, typer.Option(min=1, help="Symbols rarer than this become one unknown symbol.")] = 1,
     ext: Annotated[
-        list[str] | None, typer.Option(help="Of a folder only files that end so.", metavar="EXT", show_default=False)
+        list[str] | None,
+        typer.Option(help="Take only files of a folder that end so.", metavar="EXT", show_default=False),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(help="Of a folder no files or folders like this.", metavar="PATTERN", show_default=False),
+        typer.Option(help="Leave out files and folders like this.", metavar="PATTERN", show_default=False),
     ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Drop every byte above 127.")] = False,
     separator: Annotated[
         str | None, typer.Option(help="With --kind ids: what stands between two fields.", show_default=False)
     ] = None,
-    split_seed: Annotated[int, typer.Option(min=0, help="Of the split into train and test set.")] = 0,
+    split_seed: Annotated[int, typer.Option(min=0, help="Seed of the split into train and test set.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Tokens, symbols, split, and how well frequencies alone predict it."""
@@ -144,15 +145,15 @@ def fetch(
 
     before, bar = fetching.installed(name), Bar(name)
     try:
-        found = fetching.fetch(name, from_file=from_, progress=bar)
+        fetched = fetching.fetch(name, from_file=from_, progress=bar)
     finally:
         bar.close()
     if json:
-        print_json({"name": found.name, "path": str(found.path), "paper": found.paper, "origin": found.origin})
+        print_json({"name": fetched.name, "path": str(fetched.path), "paper": fetched.paper, "origin": fetched.origin})
         return
-    what = "the paper's file" if found.paper else "a reconstruction: every result will say so"
-    show(f"{found.name}: {found.path} ({what}).")
-    if before and before != found and before.path == found.path:
+    what = "the paper's file" if fetched.paper else "a reconstruction: every result will say so"
+    show(f"{fetched.name}: {fetched.path} ({what}).")
+    if before and before != fetched and before.path == fetched.path:
         show(f"It takes the place of what came from {before.origin}.")
 
 

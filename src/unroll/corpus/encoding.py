@@ -90,10 +90,10 @@ def _arrays(hashed: _Hashed, vocabulary: Vocabulary, facts: Facts, encoding: str
 def _held(arrays: Iterable[Ids], facts: Facts) -> Ids:
     """Ids in memory."""
     held: Ids = np.empty(facts.tokens, smallest_type(len(facts.symbols)))
-    place = 0
+    done = 0
     for ids in arrays:
-        held[place : place + len(ids)] = ids
-        place += len(ids)
+        held[done : done + len(ids)] = ids
+        done += len(ids)
     return held
 
 
@@ -131,14 +131,14 @@ class _Hashed:
         # A git blob's id begins with its size, which dropping bytes may change: small sources are gathered for it.
         small: list[bytes] | None = [] if self.source.size < CACHED_FROM else None
         last = b""
-        for place, piece in enumerate(self.source.pieces()):
+        for number, piece in enumerate(self.source.pieces()):
             sha256.update(piece)
             if small is not None:
                 small.append(piece)
             if b"\r" in piece or last == b"\r":  # a look for one byte is ten times as fast as a count of two
                 self.windows_ends += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
             last = piece[-1:] or last
-            yield self._unmarked(piece) if place == 0 else piece
+            yield self._unmarked(piece) if number == 0 else piece
         self.sha256 = sha256.hexdigest()
         if small is not None:
             self.blob = git_blob(b"".join(small))
@@ -146,9 +146,9 @@ class _Hashed:
     def again(self) -> Iterator[bytes]:
         """The second pass."""
         sha256 = hashlib.sha256()
-        for place, piece in enumerate(self.source.pieces()):
+        for number, piece in enumerate(self.source.pieces()):
             sha256.update(piece)
-            yield self._unmarked(piece) if place == 0 else piece
+            yield self._unmarked(piece) if number == 0 else piece
         self.sha256_again = sha256.hexdigest()
 
     def _unmarked(self, first: bytes) -> bytes:
@@ -159,7 +159,7 @@ class _Hashed:
 
 
 def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> Iterator[Any]:
-    """Pieces as a kind reads them: bytes as they are, or text; what does not fit is told with its place."""
+    """Pieces as a kind reads them: bytes as they are, or text; an error names what does not fit, and where."""
     first = True
     if tokens.reads_bytes(kind):
         yield from pieces
@@ -176,9 +176,9 @@ def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> 
         except UnicodeError as error:
             raise _misfit(source, encoding, error, before - held) from None
         if b"\0" in piece and "\0" in text:
-            place = characters + text.index("\0")
+            position = characters + text.index("\0")
             raise CorpusError(
-                f"{source.called} is not text: it holds a NUL character at position {place:,}. "
+                f"{source.called} is not text: it holds a NUL character at position {position:,}. "
                 "Bytes of any kind can be trained on with --kind bytes."
             )
         before, characters = before + len(piece), characters + len(text)
@@ -196,7 +196,7 @@ def _misfit(source: Source, encoding: str, error: UnicodeError, before: int) -> 
     if isinstance(error, UnicodeDecodeError):
         byte = error.object[error.start] if error.start < len(error.object) else 0
         what = f"byte 0x{byte:02X} at offset {before + error.start:,}"
-    # A trained run reads other texts as it read its own, so the advice must be right for those too.
+    # A run reads other texts as it read its corpus, so the advice must be right for those too.
     return CorpusError(
         f"{source.called} is not {encoding}: {what}. Convert it, or train with what it is: "
         "--encoding latin-1, cp1252, utf-16-le, …; or as it is, with --kind bytes."
@@ -228,7 +228,7 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def require_encoding(encoding: str) -> None:
-    """Refuse what Python cannot make text with, such as `hex`, which it knows as well."""
+    """Refuse what Python cannot make text with: it knows `hex` too, for one."""
     try:
         "a".encode(encoding)
         codecs.getincrementaldecoder(encoding)

@@ -14,7 +14,7 @@ from unroll.base.errors import CorpusError, counted
 
 # Beside its text files a folder may hold others, hidden ones, and folders.
 NAMES, NAMES_A_FILE = 100_000, 4
-# A token of a run that recorded no bytes has at most so many: with --ascii most bytes of a text may be left out.
+# A token of a run that recorded no bytes has at most 100: with --ascii most bytes of a text may be left out.
 BYTES, BYTES_A_TOKEN = 1 << 26, 100
 
 

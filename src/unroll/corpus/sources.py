@@ -91,10 +91,10 @@ def _at(source: str, choice: Choice, kind: str, asked: bool, recorded: Recorded 
     entry = entry_at(source)
     if recorded:
         recorded.require_same(source, Extent(1, entry.size))
-    found = _file(source, entry, choice, kind, asked, recorded)
+    content = _file(source, entry, choice, kind, asked, recorded)
     passed_over = [f"--{name}" for name in ("ext", "exclude") if getattr(choice, name)]
     note = f"{' and '.join(passed_over)} choose among a folder's files; {source} is one file, and is read."
-    return replace(found, notes=(*found.notes, note)) if passed_over else found
+    return replace(content, notes=(*content.notes, note)) if passed_over else content
 
 
 def _file(source: str, entry: Entry, choice: Choice, kind: str, asked: bool, recorded: Recorded | None) -> Source:
@@ -110,9 +110,11 @@ def _file(source: str, entry: Entry, choice: Choice, kind: str, asked: bool, rec
             raise CorpusError(f"{source} is a MIDI file, and {here}.")
         return _music(path, [entry], "")
     compression = compressed.compression_of(first)
-    found = of_files(where, path.stem, [entry], choice, single=True, recorded=recorded, expand=compression is not None)
+    content = of_files(
+        where, path.stem, [entry], choice, single=True, recorded=recorded, expand=compression is not None
+    )
     note = f"{source} is compressed with {compression}, and is read as what it holds."
-    return replace(found, notes=(note,)) if compression else found
+    return replace(content, notes=(note,)) if compression else content
 
 
 def _folder(source: str, choice: Choice, kind: str, asked: bool, recorded: Recorded | None) -> Source:

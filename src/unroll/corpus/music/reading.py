@@ -185,14 +185,14 @@ def parse_notes(text: str) -> list[int]:
     [60, 63, 66, 72]
     """
     notes, problems = [], []
-    for place, found in enumerate(re.finditer(r"[^\s,]+", text), 1):
-        pitch = _pitch(found[0])
+    for number, match in enumerate(re.finditer(r"[^\s,]+", text), 1):
+        pitch = _pitch(match[0])
         if pitch is not None and 0 <= pitch <= 127:
             notes.append(pitch)
             continue
-        word = found[0] if len(found[0]) <= 20 else found[0][:20] + "…"
+        word = match[0] if len(match[0]) <= 20 else match[0][:20] + "…"
         wrong = "is not a note" if pitch is None else "is outside C-1 (0) to G9 (127)"
-        problems.append(f"Word {place} of the notes, {word!r} at character {found.start() + 1:,}, {wrong}.")
+        problems.append(f"Word {number} of the notes, {word!r} at character {match.start() + 1:,}, {wrong}.")
     if problems:
         raise SymbolError(*problems, "Write names such as C4, F#3, Bb5 or numbers from 0 to 127.")
     return notes
