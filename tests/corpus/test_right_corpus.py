@@ -13,6 +13,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import pytest
 from commands import TINY, unroll
 from midi_files import midi, on
 
-from unroll import Corpus
+from unroll import Corpus, Experiment
 from unroll.base.errors import CorpusError
 
 PROSE = b"It was the best of times, it was the worst of times.\n" * 40  # 2,120 bytes
@@ -315,3 +316,39 @@ def test_a_run_of_compressed_texts_finds_them_again_and_so_does_one_of_a_compres
     (folder / "a.txt.gz").write_bytes(gzip.compress(PROSE + b"more"))
     for name in ("folder", "file"):
         assert "not the corpus that this run was trained on" in unroll("eval", tmp_path / name).err
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "text"),
+    [
+        ("bytes", ("b.txt",), PROSE.decode()),  # what versions before this rule read of a folder, whatever the kind
+        ("chars", ("b.txt",), PROSE.decode()),
+        ("notes", ("a.mid",), line(40)),
+        ("notes", ("a.mid", "e.rmi"), line(40) + line(50)),
+        ("chars", ("c.txt.gz",), "compressed"),
+        ("bytes", ("a.mid", "b.txt", "c.txt.gz", "d", "e.rmi"), None),
+    ],
+)
+def test_the_files_of_a_run_are_those_whose_number_and_size_it_recorded(
+    kind: str, names: tuple[str, ...], text: str | None, tmp_path: Path
+) -> None:
+    wrapped = b"RIFF" + (12).to_bytes(4, "little") + b"RMIDdata" + len(tune(50)).to_bytes(4, "little") + tune(50)
+    contents = {
+        "a.mid": tune(40),
+        "b.txt": PROSE,
+        "c.txt.gz": gzip.compress(b"compressed"),
+        "d": NOISE,
+        "e.rmi": wrapped,
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    size = sum(len(contents[name]) for name in names)
+    recorded = Experiment(corpus=str(tmp_path), kind=kind, sha256="0" * 64, tokens=9, files=len(names), bytes=size)
+    corpus = Corpus.named(recorded)
+    assert (corpus.extent.files, corpus.extent.bytes) == (len(names), size)
+    if text is None:
+        assert corpus.vocabulary.render(corpus.ids) == b"".join(contents.values())
+    else:
+        assert corpus.vocabulary.decode(corpus.ids) == text
+    with pytest.raises(CorpusError, match="is not the corpus that this run was trained on"):
+        Corpus.named(replace(recorded, bytes=size + 1))

@@ -200,9 +200,9 @@ def _tell_of_stops(run: Run, stops: tuple[str, ...]) -> None:
 
 
 def _is_music(path: Path) -> bool:
-    from unroll.corpus.music.reading import SUFFIXES
+    from unroll.corpus.music.reading import PLAIN_SUFFIXES
 
-    return path.suffix.lower() in SUFFIXES
+    return path.suffix.lower() in PLAIN_SUFFIXES
 
 
 def _write(run: Run, samples: list[Sample], out: Path, tempo: float, note_length: float) -> None:

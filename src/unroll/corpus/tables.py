@@ -57,11 +57,13 @@ def _is_fasta(lines: list[str]) -> bool:
 
 def _columns(lines: list[str], separator: str) -> bool:
     """Whether all lines have equally many fields."""
+    if not lines or separator not in lines[0]:  # most files of a folder: cheap to know
+        return False
     try:
         rows = list(csv.reader(lines, delimiter=separator))
     except csv.Error:  # a field beyond the module's limit, for one
         return False
-    columns = len(rows[0]) if rows else 0
+    columns = len(rows[0])
     enough = 4 if columns > 2 else 10
     if columns == 2 and all(row[-1].startswith(" ") for row in rows):  # a sentence with a comma
         return False
