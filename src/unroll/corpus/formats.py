@@ -21,10 +21,10 @@ class Format:
 
 
 _TABLE = "Write the column of text to a file first"
-_PICTURE = Format("a picture", "A picture holds no text; its bytes can be read with --kind bytes.")
-_SOUND = Format("a sound or video file", "For music bring MIDI files; the bytes can be read with --kind bytes.")
+_PICTURE = Format("a picture", "A picture holds no text; its bytes can be trained on with --kind bytes.")
+_SOUND = Format("a sound or video file", "For music bring MIDI files; its bytes can be trained on with --kind bytes.")
 _ARCHIVE = "Unpack it, and name the folder that comes out."
-_PROGRAM = Format("a compiled program", "Train on its source, or on the bytes with --kind bytes.")
+_PROGRAM = Format("a compiled program", "Its source can be trained on, and its bytes with --kind bytes.")
 
 PDF = Format("a PDF document", "Extract its text first, for example with `pdftotext -layout FILE.pdf FILE.txt`.")
 ZIP = Format("a zip archive", _ARCHIVE)
