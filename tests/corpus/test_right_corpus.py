@@ -284,7 +284,8 @@ def test_eval_of_another_folder_follows_its_weight_and_not_the_runs_kind(tmp_pat
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     assert unroll("train", tmp_path / "text", "--batches", 3, "--out", tmp_path / "run", "-q", *TINY).code == 0
-    assert unroll("eval", tmp_path / "run", "--corpus", tmp_path / "text").code == 0
+    result = unroll("eval", tmp_path / "run", "--corpus", tmp_path / "text")
+    assert (result.code, result.err.count("1 text file read")) == (0, 1)
     for folder, words in (("tunes", "is music: 2 MIDI files"), ("mixed", "is not clearly one corpus")):
         result = unroll("eval", tmp_path / "run", "--corpus", tmp_path / folder)
         assert result.code == 2

@@ -41,6 +41,9 @@ def test_standard_input_is_trained_on_and_what_is_lost_with_it_is_said(tmp_path:
     toml = tmp_path / "run" / "run.toml"
     toml.write_text(toml.read_text().replace('source = "-"', f'source = "{tmp_path}/saved.txt"'))
     assert unroll("eval", tmp_path / "run").code == 0
+    piped(TEXT)
+    result = unroll("eval", tmp_path / "run", "--corpus", "-")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_standard_input_is_checked_as_a_file_is_and_bounded(piped, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Texts that are compressed with gzip, xz or zstd, expanded a piece at a time and never without a bound.
 
-Nobody knows what such a file holds before it is expanded: a megabyte may stand for a gigabyte of zeros. So the bound
+Nobody knows what a file holds before it is expanded: a megabyte may stand for a gigabyte of zeros. So the bound
 is set from the size of the compressed files before anything expands, and it is counted with every piece.
 """
 

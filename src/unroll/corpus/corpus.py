@@ -112,7 +112,7 @@ class Corpus:
     ) -> Corpus:
         """A corpus from what would stand in a file, checked as a file is."""
         choice = Choice(ascii=ascii, encoding=encoding)
-        return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice, separator)
+        return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice, separator, asked=False)
 
     @classmethod
     def named(cls, experiment: Experiment) -> Corpus:
@@ -138,15 +138,17 @@ class Corpus:
         recorded: Recorded | None = None,
     ) -> Corpus:
         encodings.require_encoding(choice.encoding)
-        return cls._encoded(sources.find(source, choice, kind, asked, recorded), kind, min_count, choice, separator)
+        opened = sources.find(source, choice, kind, asked, recorded)
+        return cls._encoded(opened, kind, min_count, choice, separator, asked and recorded is None)
 
     @classmethod
     def _encoded(
-        cls, source: Source, kind: str, min_count: int, choice: Choice, separator: str | None = None
+        cls, source: Source, kind: str, min_count: int, choice: Choice, separator: str | None = None, asked: bool = True
     ) -> Corpus:
         facts, ids, cache_notes = encodings.encode(source, kind, choice.encoding, min_count, separator)
         vocabulary = Vocabulary(facts.kind, facts.symbols, separator)
-        table = tables.note(source.called, encodings.sample(source), facts.kind, separator)
+        # Who reads a text with a trained run can choose no other kind.
+        table = tables.note(source.called, encodings.sample(source), facts.kind, separator) if asked else None
         notes = (*source.notes, *([table] if table else []), *_notes(facts, min_count), *cache_notes)
         return cls(
             source.where,

@@ -38,7 +38,7 @@ def find(
     it cannot be the text that the run was trained on.
     """
     if source == STANDARD_INPUT:
-        return _piped(choice, kind, recorded)
+        return _piped(choice, kind, asked, recorded)
     named = _named(source, choice)
     if named is None:
         return _at(source, choice, kind, asked, recorded)
@@ -153,7 +153,7 @@ def _music(path: Path, entries: Sequence[Entry], note: str) -> Source:
     )
 
 
-def _piped(choice: Choice, kind: str, recorded: Recorded | None) -> Source:
+def _piped(choice: Choice, kind: str, asked: bool, recorded: Recorded | None) -> Source:
     """Standard input, which can be read but once and is nowhere to be found afterwards."""
     if recorded:
         raise CorpusError(
@@ -168,7 +168,7 @@ def _piped(choice: Choice, kind: str, recorded: Recorded | None) -> Source:
         "The text comes through standard input, and nothing keeps it: this run cannot be resumed, and `unroll eval` "
         "needs --corpus, unless you save the text and name the file in run.toml."
     )
-    return replace(source, where=STANDARD_INPUT, notes=(note,))
+    return replace(source, where=STANDARD_INPUT, notes=(note,) if asked else ())
 
 
 def in_memory(content: bytes, name: str, choice: Choice, kind: str) -> Source:
