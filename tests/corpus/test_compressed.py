@@ -131,6 +131,7 @@ def test_a_strangers_run_expands_no_more_than_a_text_of_its_tokens_can_be(
     (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT))
     assert unroll("train", tmp_path / "a.gz", "--batches", 3, "--out", tmp_path / "run", "-q", *TINY).code == 0
     assert unroll("eval", tmp_path / "run").code == 0
+    monkeypatch.setenv("UNROLL_CACHE", str(tmp_path / "empty"))  # where the text's ids are not at hand
     monkeypatch.setattr(recorded_size, "BYTES", 0)
     monkeypatch.setattr(recorded_size, "BYTES_A_TOKEN", 0.5)
     assert "expands to more than 950" in unroll("eval", tmp_path / "run").err
