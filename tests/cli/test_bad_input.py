@@ -52,7 +52,8 @@ TEXT = b"the quick brown fox jumps over the lazy dog\n" * 60
         (b"\n <!DOCTYPE html><html>" + TEXT, ["saved HTML page", "raw text"]),
         (TEXT[:1000] + b"\xe9" + TEXT, ["byte 0xE9 at offset 1,000", "--encoding"]),
         (codecs.BOM_UTF16_LE + TEXT.decode().encode("utf-16-le"), ["UTF-16", "--encoding utf-16"]),
-        (b"PK\x03\x04\x00\x00" + TEXT, ["not text", "NUL character at position 4", "--kind bytes"]),
+        (b"PK\x03\x04\x00\x00" + TEXT, ["a zip archive, not text", "Unpack it"]),
+        (b"PK\x03\x05\x00\x00" + TEXT, ["not text", "NUL character at position 4", "--kind bytes"]),
         (b"ab", ["needs more than k2 = 10 tokens", "Lower --k2"]),
     ],
 )
@@ -60,18 +61,18 @@ def test_a_corpus_that_is_not_what_it_seems_is_named(train, content: bytes, word
     check_refused(train(content), *words)
 
 
-def test_a_corpus_shorter_than_a_batch_needs_says_all_that_it_needs(train) -> None:
+def test_a_corpus_shorter_than_a_batch_needs_says_the_one_limit_that_binds(train) -> None:
+    result = train(TEXT[:300], "--k2", 100)
+    check_refused(result, "has 30: a corpus needs at least 1,010 tokens, this one has 300")
+    assert "train set" not in result.err
+    result = train(TEXT[:600], "--rows", 64)
     check_refused(
-        train(TEXT[:300], "--k2", 100),
-        "4 rows of windows of k2 + 1 = 101 tokens need a train set of 401 tokens",
-        "270",
-        "has 30",
+        result,
+        "64 rows of windows of k2 + 1 = 11 tokens need a train set of 641 tokens and have 540",
+        "a corpus needs at least 712 tokens, this one has 600",
     )
-    check_refused(
-        train(TEXT[:600], "--rows", 64),
-        "64 rows of windows of k2 + 1 = 11 tokens need a train set of 641 tokens",
-        "540",
-    )
+    assert "test set" not in result.err
+    assert train((TEXT * 2)[:712], "--rows", 64).code == 0
 
 
 def test_a_mark_and_windows_line_ends_are_noted_and_allowed(train) -> None:

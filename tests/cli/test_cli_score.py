@@ -276,7 +276,8 @@ def test_what_cannot_be_scored_is_refused_with_a_reason(run: Path, tmp_path: Pat
     refused(b"", "is empty", "nothing to score")
     refused(b"a", "at least 2 tokens. Got 1")
     refused(b"abcZabYZ", "'Z' (U+005A) at position 3", "'Y' (U+0059) at position 6")
-    refused(b"\x89PNG\r\n\x1a\n\x00\x01", "not utf-8: byte 0x89 at offset 0")
+    refused(b"\x89PNG\r\n\x1a\n\x00\x01", "is a PNG picture, not text")
+    refused(b"\x89text", "not utf-8: byte 0x89 at offset 0")
     refused(b"abc\x00abc", "NUL character at position 3")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from commands import unroll
 from hypothesis import given
 from hypothesis import strategies as st
 from midi_files import WHOLE, midi, on, tempo, unhurried
@@ -83,7 +86,7 @@ def test_half_bad_is_read_and_more_than_half_is_refused_with_reasons(tmp_path: P
     assert f"{tmp_path / 'c.mid'} has only drums." in str(caught.value)
 
 
-def test_music_beside_a_text_is_told_and_never_taken_for_what_was_not_asked_for(
+def test_what_a_folder_is_taken_for_is_decided_by_the_weight_of_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder_of(tmp_path, a_mid=piece(60, 62)))
@@ -92,10 +95,65 @@ def test_music_beside_a_text_is_told_and_never_taken_for_what_was_not_asked_for(
     assert Corpus.open(".", ext=(".mid",)).tokens == 3
     with pytest.raises(CorpusError, match=r"no text in it that --ext \.c"):
         Corpus.open(".", ext=(".c",))
-    folder_of(tmp_path, readme_txt=b"Tunes of mine.")
+    folder_of(tmp_path, readme_txt=b"Tunes.")
     (note,) = Corpus.open(".").notes
-    assert note.startswith("1 text file read; 1 file skipped")
+    assert note.startswith("1 MIDI file (86 % of bytes) read; 1 file skipped: 1 text file (14 % of bytes). files 1,")
+    folder_of(tmp_path, readme_txt=b"Tunes." * 4)
+    with pytest.raises(CorpusError, match=r"is not clearly one corpus: 1 MIDI file .*, 1 text file .* Say which"):
+        Corpus.open(".")
+    assert Corpus.open(".", kind="notes").tokens == 3
+    assert Corpus.open(".", kind="bytes").tokens == 24 + 36
+    assert Corpus.open(".", kind="chars").tokens == 24
+    folder_of(tmp_path, readme_txt=b"Tunes." * 40)
+    (note,) = Corpus.open(".").notes
+    assert note.startswith("1 text file (87 % of bytes) read; 1 file skipped, not utf-8 text: 1 MIDI file")
     assert "`unroll data midi . --out notes.txt`" in note
+
+
+def test_music_is_chosen_among_by_name_as_text_is(tmp_path: Path) -> None:
+    folder_of(tmp_path, a_mid=piece(60), b_mid=piece(62), sub__c_mid=piece(64))
+    corpus = Corpus.open(str(tmp_path), exclude=("b*",))
+    assert corpus.vocabulary.decode(corpus.ids) == "60\n64\n"
+    assert corpus.extent.files == 2
+
+
+def riff(content: bytes) -> bytes:
+    chunks = b"RMIDLIST" + (3).to_bytes(4, "little") + b"abc\0" + b"data" + len(content).to_bytes(4, "little") + content
+    return b"RIFF" + len(chunks).to_bytes(4, "little") + chunks
+
+
+def test_music_in_riff_files_compressed_or_in_a_folder_that_is_named_like_a_file_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "x.mid"
+    for name, content in {
+        "a.rmi": riff(piece(60)), "b.mid.gz": gzip.compress(piece(61)), "c.midi.xz": lzma.compress(piece(62)),
+        "d.mid/e.kar": piece(63), "f.rmi.gz": gzip.compress(riff(piece(64))), "g.MID": piece(65),
+    }.items():  # fmt: skip
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    for source in (tmp_path, folder):
+        corpus = Corpus.open(str(source))
+        assert corpus.vocabulary.decode(corpus.ids) == "60\n61\n62\n64\n65\n63\n"
+        assert corpus.extent.files == 6
+    assert sorted(read_folder(folder).text.split()) == ["60", "61", "62", "63", "64", "65"]
+
+
+def test_damaged_wrappings_of_music_are_skipped_with_their_reason(tmp_path: Path) -> None:
+    whole = gzip.compress(piece(60))
+    folder_of(tmp_path, a_mid=piece(60), b_mid=piece(61), c_mid=piece(62), d_mid=piece(63))
+    (tmp_path / "e.mid.gz").write_bytes(whole[:-9])
+    (tmp_path / "f.rmi").write_bytes(riff(piece(60))[:-3])
+    (tmp_path / "g.rmi").write_bytes(b"RIFF\4\0\0\0RMID")
+    (tmp_path / "h.mid.gz").write_bytes(gzip.compress(bytes(17 * 2**20)))
+    assert [reason.partition(":")[0] for _, reason in read_folder(tmp_path).skipped] == [
+        "is cut short", "is cut short", "is a RIFF file without music in it", "is too large",
+    ]  # fmt: skip
+
+
+def test_duplicates_are_named_as_skipped_files_are(tmp_path: Path) -> None:
+    folder_of(tmp_path, in__a_mid=piece(60), in__b_mid=piece(60), in__c_mid=piece(61), in__d_mid=b"")
+    result = unroll("data", "midi", tmp_path / "in", "--out", tmp_path / "notes.txt")
+    assert f"{tmp_path}/in/b.mid: has the same notes as {tmp_path}/in/a.mid" in result.err
+    assert f"{tmp_path}/in/d.mid: is empty" in result.err
 
 
 def test_a_folder_with_nothing_usable_is_refused(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_folders_nested_a_thousand_times_and_more_are_read(tmp_path: Path) -> No
     with deep(tmp_path, 1100) as bottom:
         os.link(tmp_path / "a.txt", "c.txt", dst_dir_fd=bottom)
         os.link(tmp_path / "b.mid", "c.mid", dst_dir_fd=bottom)
-        corpus, music = Corpus.open(str(tmp_path)), read_folder(tmp_path)
+        corpus, music = Corpus.open(str(tmp_path), kind="chars"), read_folder(tmp_path)
     assert corpus.vocabulary.decode(corpus.ids) == "11"
     assert len(music.duplicates) == 1
 
@@ -180,8 +180,8 @@ def test_folders_deeper_than_any_path_are_left_out_and_that_is_said(tmp_path: Pa
 def test_a_file_that_is_gone_or_a_pipe_when_it_is_read_is_said_in_words(tmp_path: Path, monkeypatch, then: Any) -> None:
     path = tmp_path / "a.txt"
     path.write_text("text")
-    files = sources._files
-    monkeypatch.setattr(sources, "_files", lambda *found, **options: then(path) or files(*found, **options))
+    of_files = sources.of_files
+    monkeypatch.setattr(sources, "of_files", lambda *given, **options: then(path) or of_files(*given, **options))
     for source in (tmp_path, path):
         path.unlink(missing_ok=True)
         path.write_text("text")

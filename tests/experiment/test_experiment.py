@@ -191,10 +191,10 @@ def test_scores_from_carried_states_need_a_carried_state() -> None:
 
 # What training sees, and a second value for each. A field in neither table fails the test below.
 SEEN = {
-    "encoding": "latin-1", "min_count": 2, "sha256": "ab", "split_seed": 1, "cell": "gru", "peepholes": "off",
-    "layers": 2, "hidden": 64, "dense": 32, "dropout": 0.25, "forget_bias": 5.0, "optimiser": "rmsprop",
-    "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1, "precision": "float64",
-    "rotation": "continue", "shuffle": True,
+    "encoding": "latin-1", "separator": ",", "min_count": 2, "sha256": "ab", "split_seed": 1, "cell": "gru",
+    "peepholes": "off", "layers": 2, "hidden": 64, "dense": 32, "dropout": 0.25, "forget_bias": 5.0,
+    "optimiser": "rmsprop", "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1,
+    "precision": "float64", "rotation": "continue", "shuffle": True,
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unroll.base.errors import ConfigurationError
 from unroll.cli.bar import Bar
 from unroll.cli.screen import print_json, show, warn
+
+if TYPE_CHECKING:
+    from unroll.corpus.corpus import Corpus
 
 SHOWN = 120  # symbols of a vocabulary
 SHOWN_RARE = 20
@@ -43,7 +46,7 @@ def list_(
 @app.command()
 def info(
     corpus: Annotated[
-        str, typer.Argument(help="A file, a folder, or a name that `unroll data list` shows.", metavar="CORPUS")
+        str, typer.Argument(help="A file, a folder, -, or a name that `unroll data list` shows.", metavar="CORPUS")
     ],
     kind: Annotated[str, typer.Option(help="Kind of token: auto, chars, bytes, words, notes, ids.")] = "auto",
     encoding: Annotated[str, typer.Option(help="Encoding of the text.")] = "utf-8",
@@ -57,6 +60,9 @@ def info(
         typer.Option(help="In a folder, no files or folders like this.", metavar="PATTERN", show_default=False),
     ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Drop every byte above 127.")] = False,
+    separator: Annotated[
+        str | None, typer.Option(help="With --kind ids: what stands between two fields.", show_default=False)
+    ] = None,
     split_seed: Annotated[int, typer.Option(min=0, help="Seed of the split into train and test set.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -68,7 +74,8 @@ def info(
     wrong = None if kind == "auto" else plugins.problem("tokens", kind, "kind")
     if wrong:
         raise ConfigurationError(wrong)
-    text = Corpus.open(corpus, kind, encoding, min_count, tuple(ext or ()), tuple(exclude or ()), ascii)
+    files = tuple(ext or ()), tuple(exclude or ())
+    text = Corpus.open(corpus, kind, encoding, min_count, *files, ascii, separator)
     split = text.split(split_seed)
     for note in text.notes:
         warn(note)
@@ -76,7 +83,6 @@ def info(
         facts = {"tokens": text.tokens, "unique": text.unique, "kind": text.vocabulary.kind, "sha256": text.sha256}
         print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
         return
-    scored = split.test > 1
     papers_file = PAPER.get(text.paper or Path(corpus).stem)
     paper = f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper"
     if papers_file and not text.paper:
@@ -91,13 +97,25 @@ def info(
         + (" …" if text.unique > SHOWN else ""),
         "rare": _rare(text.rare()),
         "train / test": f"{split.train:,} / {split.test:,}",
-        "unigram": f"perplexity {text.unigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
-        "bigram": f"perplexity {text.bigram_perplexity(split_seed):.3f}" if scored else "the test set is too short",
+        **_bar(text, split_seed),
         "paper": paper,
         "sha256": text.sha256,
     }
     for name, value in rows.items():
         show(f"{name:<14}{value}")
+
+
+def _bar(text: Corpus, split_seed: int) -> dict[str, str]:
+    """What a model should pass, a row a method."""
+    from unroll.corpus.baselines import baselines
+
+    if text.split(split_seed).test < 2:
+        return {"to pass": "the test set is too short"}
+    return {
+        row.name: f"perplexity {row.perplexity:>9,.3f}   {row.bits_per_token:.4f} bits/token   "
+        f"{row.bits_per_byte:.4f} bits/byte"
+        for row in baselines(text, split_seed)
+    }
 
 
 def _rare(symbols: list[str]) -> str:
@@ -158,3 +176,5 @@ def midi(
         show(line)
     for path, reason in pieces.skipped:
         warn(f"{path}: {reason}")
+    for path, kept in pieces.duplicates:
+        warn(f"{path}: has the same notes as {kept}")

@@ -53,6 +53,8 @@ def evaluate(
     both = (scheme_procedure, *others) if start == "first" else ("progressive",)
     chosen = (sample,) if sample else both
     text = None if corpus is None else read_as(loaded, corpus)
+    for note in text.notes if text else ():
+        warn(note)
     own_text = text is None or text.sha256 == loaded.experiment.sha256
     scores = {procedure: _score(loaded, procedure, text, start, test_tokens) for procedure in chosen}
     # The median stands for many start states; their range is shown beside it.

@@ -246,9 +246,9 @@ def _tell_of_controls(run: Run, requests: Sequence[Request]) -> None:
 
 
 def _is_music(path: Path) -> bool:
-    from unroll.corpus.music.reading import SUFFIXES
+    from unroll.corpus.music.reading import PLAIN_SUFFIXES
 
-    return path.suffix.lower() in SUFFIXES
+    return path.suffix.lower() in PLAIN_SUFFIXES
 
 
 def _write(run: Run, samples: list[Sample], out: Path, tempo: float, note_length: float) -> None:

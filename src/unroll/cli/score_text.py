@@ -44,7 +44,7 @@ def read(run: Run, file: str) -> Corpus:
     if not content:
         raise CorpusError(f"{name} is empty: there is nothing to score.")
     e = run.experiment
-    return Corpus.from_bytes(content, name, e.kind, e.encoding, e.ascii)
+    return Corpus.from_bytes(content, name, e.kind, e.encoding, e.ascii, e.separator)
 
 
 class Scoring:

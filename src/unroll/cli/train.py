@@ -31,7 +31,7 @@ def train(
     corpus: Annotated[
         str | None,
         typer.Argument(
-            help="A text file, a folder, MIDI, or a name that `unroll data list` shows.",
+            help="A text file, a folder, MIDI, - for standard input, or a name that `unroll data list` shows.",
             metavar="CORPUS",
             show_default=False,
         ),

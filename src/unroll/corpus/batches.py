@@ -40,10 +40,10 @@ _orders: WeakValueDictionary[tuple[int, int, int], Any] = WeakValueDictionary()
 
 def _shuffled(seed: int, epoch: int, windows: int) -> randomness.Order:
     """The order of an epoch's windows, once for all runs that have the same."""
-    found = _orders.get((seed, epoch, windows))
-    if found is None:
-        found = _orders[seed, epoch, windows] = randomness.permutation(seed, "shuffle", epoch, windows)
-    return cast(randomness.Order, found)
+    order = _orders.get((seed, epoch, windows))
+    if order is None:
+        order = _orders[seed, epoch, windows] = randomness.permutation(seed, "shuffle", epoch, windows)
+    return cast(randomness.Order, order)
 
 
 class Schedule:
@@ -162,7 +162,7 @@ def _place(split: Split, base: int) -> tuple[int, int, int, int]:
 
 
 def _text(corpora: Sequence[Corpus], device: torch.device) -> tuple[Tensor, list[int]]:
-    """Every different corpus once, end to end, and where each run's own begins."""
+    """Every different corpus once, end to end, and where each run's corpus begins."""
     different: dict[int, Corpus] = {id(corpus): corpus for corpus in corpora}
     dtype = np.result_type(*(corpus.ids.dtype for corpus in different.values()))
     begins, total = {}, 0

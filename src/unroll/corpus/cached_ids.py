@@ -103,10 +103,10 @@ class Shelf:
 
         path = self._ids_path(sha256, unique)
         cached_files.keep(path, pieces(), OURS)
-        found = self._ids(sha256, tokens, unique, hashed.digest())
-        if found is None:
+        mapped = self._ids(sha256, tokens, unique, hashed.digest())
+        if mapped is None:
             raise SaveError(f"Could not save {path}: what was read back is not what was written.")
-        return found, hashed.hexdigest()
+        return mapped, hashed.hexdigest()
 
     def keep_index(self, facts: Facts, ids: str) -> None:
         """Write what is known beside the ids, whose digest is given; a SaveError where that cannot be."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unroll.base import randomness
+from unroll.base.errors import CorpusError
 from unroll.corpus import encoding as encodings
-from unroll.corpus import sources
+from unroll.corpus import kneser_ney, sources, tables
 from unroll.corpus.cached_ids import Facts
 from unroll.corpus.chosen_files import Choice
+from unroll.corpus.file_stream import Source
 from unroll.corpus.recorded_size import Extent, Recorded
 from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary
 from unroll.experiment.experiment import Experiment
@@ -20,6 +23,7 @@ TEST_TOKENS = 11_100
 MANY_SYMBOLS = 1_000
 RARE = 5  # times
 CHUNK = 1 << 22  # tokens looked at together where a corpus is too large to hold
+COUNTED = 1 << 23  # tokens that n-grams are counted in: a sorted table of them is held in memory
 
 
 @dataclass(frozen=True)
@@ -64,23 +68,51 @@ class Corpus:
         ext: tuple[str, ...] = (),
         exclude: tuple[str, ...] = (),
         ascii: bool = False,
+        separator: str | None = None,
+        asked: bool = True,
     ) -> Corpus:
-        """The corpus behind a path, a folder or a name that `unroll data list` shows."""
-        return cls._found(source, kind, min_count, Choice(tuple(ext), tuple(exclude), ascii, encoding))
+        """The corpus behind a path, a folder or a name that `unroll data list` shows; `-` is standard input.
+
+        What a folder is taken for its weight decides, unless a person has `asked` for the kind.
+        """
+        choice = Choice(tuple(ext), tuple(exclude), ascii, encoding)
+        return cls._read(source, kind, min_count, choice, separator, asked)
 
     @classmethod
-    def from_text(cls, text: str, name: str = "text", kind: str = "chars", min_count: int = 1) -> Corpus:
-        """A corpus from a text in memory."""
-        content = text.encode("utf-8", "surrogatepass")
-        source = sources.Source("", name, len(content), lambda: iter((content,)))
+    def from_text(
+        cls, text: str | Iterable[str], name: str = "text", kind: str = "chars", min_count: int = 1
+    ) -> Corpus:
+        """A corpus from a text in memory, or from several texts, end to end."""
+        content = (text if isinstance(text, str) else "".join(text)).encode("utf-8", "surrogatepass")
+        source = Source("", name, len(content), lambda: iter((content,)))
         return cls._encoded(source, kind, min_count, Choice())
 
     @classmethod
-    def from_bytes(cls, content: bytes, name: str, kind: str, encoding: str = "utf-8", ascii: bool = False) -> Corpus:
+    def from_ids(cls, ids: Iterable[object], name: str = "ids", min_count: int = 1) -> Corpus:
+        """A corpus from ids in memory: numbers, or names without white space; "\\n" ends a line.
+
+        >>> Corpus.from_ids([7001, 8113, 7001, 12]).vocabulary.symbols
+        ('12', '7001', '8113')
+        """
+        fields = [str(field) for field in ids]
+        wrong = next((field for field in fields if field != "\n" and field.split() != [field]), None)
+        if wrong is not None:
+            raise CorpusError(f"An id has at least one character and no white space. Got {wrong[:40]!r}.")
+        return cls.from_text(" ".join(fields), name, "ids", min_count)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        content: bytes,
+        name: str,
+        kind: str,
+        encoding: str = "utf-8",
+        ascii: bool = False,
+        separator: str | None = None,
+    ) -> Corpus:
         """A corpus from what would stand in a file, checked as a file is."""
         choice = Choice(ascii=ascii, encoding=encoding)
-        kept = sources.chosen_bytes(content, choice)
-        return cls._encoded(sources.Source(name, name, len(kept), lambda: iter((kept,)), single=True), kind, 1, choice)
+        return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice, separator, asked=False)
 
     @classmethod
     def named(cls, experiment: Experiment) -> Corpus:
@@ -91,19 +123,32 @@ class Corpus:
         e = experiment
         choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
         extent = Extent(max(0, e.files), max(0, e.bytes))
-        return cls._found(
-            e.corpus, e.kind, e.min_count, choice, Recorded(extent, max(0, e.tokens)) if e.sha256 else None
-        )
+        recorded = Recorded(extent, max(0, e.tokens)) if e.sha256 else None
+        return cls._read(e.corpus, e.kind, e.min_count, choice, e.separator, recorded=recorded)
 
     @classmethod
-    def _found(cls, source: str, kind: str, min_count: int, choice: Choice, recorded: Recorded | None = None) -> Corpus:
+    def _read(
+        cls,
+        source: str,
+        kind: str,
+        min_count: int,
+        choice: Choice,
+        separator: str | None,
+        asked: bool = True,
+        recorded: Recorded | None = None,
+    ) -> Corpus:
         encodings.require_encoding(choice.encoding)
-        return cls._encoded(sources.find(source, choice, recorded), kind, min_count, choice)
+        opened = sources.find(source, choice, kind, asked, recorded)
+        return cls._encoded(opened, kind, min_count, choice, separator, asked and recorded is None)
 
     @classmethod
-    def _encoded(cls, source: sources.Source, kind: str, min_count: int, choice: Choice) -> Corpus:
-        vocabulary, facts, ids, told = encodings.encode(source, kind, choice.encoding, min_count)
-        notes = (*source.notes, *_notes(facts, min_count), *told)
+    def _encoded(
+        cls, source: Source, kind: str, min_count: int, choice: Choice, separator: str | None = None, asked: bool = True
+    ) -> Corpus:
+        vocabulary, facts, ids, cache_notes = encodings.encode(source, kind, choice.encoding, min_count, separator)
+        # Who reads a text with a trained run can choose no other kind.
+        table = tables.note(source.called, encodings.sample(source), facts.kind, separator) if asked else None
+        notes = (*source.notes, *([table] if table else []), *_notes(facts, min_count), *cache_notes)
         return cls(
             source.where,
             source.title,
@@ -142,15 +187,12 @@ class Corpus:
         split = self.split(seed)
         return np.asarray(self.ids[(split.offset + split.train + np.arange(split.test)) % self.tokens])
 
-    def _train_chunks(self, seed: int, overlap: int = 0) -> list[Ids]:
-        """The train set in order, a chunk at a time, without copying; each chunk repeats the last `overlap` tokens."""
+    def _train_chunks(self, seed: int) -> list[Ids]:
+        """The train set in order, a chunk at a time, without copying."""
         split = self.split(seed)
         end = min(split.offset + split.train, self.tokens)
-        parts = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
-        chunks = [part[at : at + CHUNK + overlap] for part in parts for at in range(0, len(part), CHUNK)]
-        if overlap and len(parts[0]) and len(parts[1]):
-            chunks.append(np.concatenate((parts[0][-overlap:], parts[1][:overlap])))
-        return chunks
+        stretches = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
+        return [ids[at : at + CHUNK] for ids in stretches for at in range(0, len(ids), CHUNK)]
 
     def described_in(self, experiment: Experiment) -> Experiment:
         """The experiment with this corpus's facts filled in."""
@@ -160,6 +202,7 @@ class Corpus:
             title=self.name,
             kind=self.vocabulary.kind,
             encoding=self.encoding,
+            separator=self.vocabulary.separator,
             min_count=self.min_count,
             ext=self.choice.ext,
             exclude=self.choice.exclude,
@@ -179,29 +222,42 @@ class Corpus:
         return [symbol for symbol, count in zip(self.vocabulary.symbols, counts, strict=True) if count < below]
 
     def unigram_perplexity(self, split_seed: int = 0) -> float:
-        """Of the test set, under the train set's frequencies: what knowing nothing but frequencies gives."""
+        """What frequencies alone give: the test set's perplexity under those of the train set."""
         return float(np.exp(-np.log(self._frequencies(split_seed)[self.test_ids(split_seed)]).mean()))
 
     def bigram_perplexity(self, split_seed: int = 0) -> float:
-        """Of the test set, each token given the one before; unseen pairs fall back on the frequencies."""
-        test = self.test_ids(split_seed).astype(np.int64)
-        # Only pairs that the test set asks for are counted, so that a vocabulary of any size will do.
-        asked, place = np.unique(test[:-1] * self.unique + test[1:], return_inverse=True)
-        pairs, firsts = np.zeros(len(asked), np.int64), np.zeros(self.unique, np.int64)
-        for chunk in self._train_chunks(split_seed, overlap=1):
-            ids = chunk.astype(np.int64)
-            codes = ids[:-1] * self.unique + ids[1:]
-            at = np.minimum(np.searchsorted(asked, codes), len(asked) - 1)
-            pairs += np.bincount(at[asked[at] == codes], minlength=len(asked))
-            firsts += np.bincount(ids[:-1], minlength=self.unique)
-        conditional = (pairs[place] + self._frequencies(split_seed)[test[1:]]) / (firsts[test[:-1]] + 1)
-        return float(np.exp(-np.log(conditional).mean()))
+        """The test set's perplexity where each token is predicted from the one before it (Kneser-Ney)."""
+        return self.ngram_perplexity(2, split_seed)
+
+    def ngram_perplexity(self, order: int, split_seed: int = 0) -> float:
+        """The test set's perplexity under interpolated Kneser-Ney; a long train set is counted from its end."""
+        train, test = self.train_end(COUNTED, split_seed), self.test_ids(split_seed)
+        likely = kneser_ney.probabilities(train, test, self.unique, min(order, len(train)))
+        return float(np.exp(-np.log(likely).mean()))
+
+    def train_end(self, most: int, seed: int = 0) -> Ids:
+        """The last tokens of the train set, `most` of them or all, copied."""
+        chunks: list[Ids] = []
+        for chunk in reversed(self._train_chunks(seed)):
+            chunks.append(chunk[max(0, len(chunk) - most) :])
+            most -= len(chunks[-1])
+            if most <= 0:
+                break
+        return np.concatenate(chunks[::-1])
 
     def _frequencies(self, split_seed: int) -> NDArray[np.float64]:
         counts = np.ones(self.unique)
         for chunk in self._train_chunks(split_seed):
             counts += np.bincount(chunk, minlength=self.unique)
         return np.asarray(counts / counts.sum())
+
+
+def least_tokens(train: int = 0, test: int = 0) -> int:
+    """How many tokens a corpus needs so that its train and its test set have these; `test` is at most 11,100."""
+    whole = train + max(train - 1, 0) // 9  # of which a tenth is the test set
+    if whole >= 10 * TEST_TOKENS:
+        whole = max(train + TEST_TOKENS, 10 * TEST_TOKENS)
+    return max(whole, 10 * test)
 
 
 def _notes(facts: Facts, min_count: int) -> list[str]:

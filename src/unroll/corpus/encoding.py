@@ -16,37 +16,41 @@ import numpy as np
 
 from unroll.base import cached_files
 from unroll.base.errors import CorpusError, SaveError, SymbolError
-from unroll.corpus import sources, tokens
+from unroll.corpus import formats, tokens
 from unroll.corpus.cached_ids import Facts, Shelf
 from unroll.corpus.datasets import PAPER_BLOBS, git_blob
-from unroll.corpus.sources import Source
+from unroll.corpus.file_stream import Source, changed
 from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary, smallest_type
 from unroll.experiment import provenance
 
 CACHED_FROM = 1 << 25  # bytes: smaller corpora are encoded in less time than it takes to notice
-SAMPLED = 1 << 16  # bytes that a kind is guessed from
+SAMPLED = 1 << 16  # bytes that a kind is guessed from, and the look of a table
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def _reading(kind: str, encoding: str, min_count: int) -> str:
+def _reading(kind: str, encoding: str, min_count: int, separator: str | None) -> str:
     """How a text is read, beside its kind's name: a kind of another package is known by its source as well."""
-    return " ".join(filter(None, (encoding, str(min_count), provenance.written("tokens", kind))))
+    between_fields = repr(separator) if separator else None
+    return " ".join(filter(None, (encoding, str(min_count), between_fields, provenance.written("tokens", kind))))
 
 
-def encode(source: Source, kind: str, encoding: str, min_count: int) -> tuple[Vocabulary, Facts, Ids, tuple[str, ...]]:
+def encode(
+    source: Source, kind: str, encoding: str, min_count: int, separator: str | None = None
+) -> tuple[Vocabulary, Facts, Ids, tuple[str, ...]]:
     """The vocabulary, facts and ids of a source, from the cache where it has them; and notes about the cache."""
     if kind == "auto":
-        kind = source.kind or tokens.guess_kind(b"".join(_first(source.pieces(), SAMPLED)))
+        kind = "ids" if separator else source.kind or tokens.guess_kind(sample(source))
+    reader = tokens.load(kind, separator)
     large = source.size >= CACHED_FROM and bool(source.fingerprint)
-    shelf = Shelf(source.fingerprint, kind, _reading(kind, encoding, min_count)) if large else None
-    found = shelf.find() if shelf else None
-    if found:
-        return Vocabulary(found[0].kind, found[0].symbols), *found, ()
+    shelf = Shelf(source.fingerprint, kind, _reading(kind, encoding, min_count, separator)) if large else None
+    in_cache = shelf.find() if shelf else None
+    if in_cache:
+        return Vocabulary(in_cache[0].kind, in_cache[0].symbols, separator), *in_cache, ()
     hashed = _Hashed(source, marked=not tokens.reads_bytes(kind) and _is_utf8(encoding))
-    counts = tokens.load(kind).counts(_read(hashed.pieces(), kind, encoding, source))
+    counts = reader.counts(_read(hashed.pieces(), kind, encoding, source))
     if not counts:
-        raise CorpusError(f"{source.where or source.title} is empty: it holds no tokens.")
-    vocabulary = Vocabulary.counted(counts, kind, min_count)
+        raise CorpusError(f"{source.called} is empty: it holds no tokens.")
+    vocabulary = Vocabulary.counted(counts, kind, min_count, separator)
     kept = [counts.get(symbol, 0) for symbol in vocabulary.symbols]
     if UNKNOWN in vocabulary.symbols:
         kept[vocabulary.symbols.index(UNKNOWN)] += sum(counts.values()) - sum(kept)
@@ -77,22 +81,22 @@ def _arrays(hashed: _Hashed, vocabulary: Vocabulary, facts: Facts, encoding: str
                 break
             yield ids
     except SymbolError:
-        raise sources.changed(source.where) from None
+        raise changed(source.called) from None
     except CorpusError:
         if source.fingerprint_now() != source.fingerprint:
-            raise sources.changed(source.where) from None
+            raise changed(source.called) from None
         raise
     if done != facts.tokens or hashed.sha256_again != hashed.sha256:
-        raise sources.changed(source.where)
+        raise changed(source.called)
 
 
 def _held(arrays: Iterable[Ids], facts: Facts) -> Ids:
     """Ids in memory."""
     held: Ids = np.empty(facts.tokens, smallest_type(len(facts.symbols)))
-    place = 0
+    done = 0
     for ids in arrays:
-        held[place : place + len(ids)] = ids
-        place += len(ids)
+        held[done : done + len(ids)] = ids
+        done += len(ids)
     return held
 
 
@@ -130,14 +134,14 @@ class _Hashed:
         # A git blob's id begins with its size, which dropping bytes may change: small sources are gathered for it.
         small: list[bytes] | None = [] if self.source.size < CACHED_FROM else None
         last = b""
-        for place, piece in enumerate(self.source.pieces()):
+        for number, piece in enumerate(self.source.pieces()):
             sha256.update(piece)
             if small is not None:
                 small.append(piece)
             if b"\r" in piece or last == b"\r":  # a look for one byte is ten times as fast as a count of two
                 self.windows_ends += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
             last = piece[-1:] or last
-            yield self._unmarked(piece) if place == 0 else piece
+            yield self._unmarked(piece) if number == 0 else piece
         self.sha256 = sha256.hexdigest()
         if small is not None:
             self.blob = git_blob(b"".join(small))
@@ -145,9 +149,9 @@ class _Hashed:
     def again(self) -> Iterator[bytes]:
         """The second pass."""
         sha256 = hashlib.sha256()
-        for place, piece in enumerate(self.source.pieces()):
+        for number, piece in enumerate(self.source.pieces()):
             sha256.update(piece)
-            yield self._unmarked(piece) if place == 0 else piece
+            yield self._unmarked(piece) if number == 0 else piece
         self.sha256_again = sha256.hexdigest()
 
     def _unmarked(self, first: bytes) -> bytes:
@@ -158,7 +162,7 @@ class _Hashed:
 
 
 def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> Iterator[Any]:
-    """Pieces as a kind reads them: bytes as they are, or text; what does not fit is told with its place."""
+    """Pieces as a kind reads them: bytes as they are, or text; an error names what does not fit, and where."""
     first = True
     if tokens.reads_bytes(kind):
         yield from pieces
@@ -175,9 +179,9 @@ def _read(pieces: Iterable[bytes], kind: str, encoding: str, source: Source) -> 
         except UnicodeError as error:
             raise _misfit(source, encoding, error, before - held) from None
         if b"\0" in piece and "\0" in text:
-            place = characters + text.index("\0")
+            position = characters + text.index("\0")
             raise CorpusError(
-                f"{source.where} is not text: it holds a NUL character at position {place:,}. "
+                f"{source.called} is not text: it holds a NUL character at position {position:,}. "
                 "Bytes of any kind can be trained on with --kind bytes."
             )
         before, characters = before + len(piece), characters + len(text)
@@ -195,9 +199,9 @@ def _misfit(source: Source, encoding: str, error: UnicodeError, before: int) -> 
     if isinstance(error, UnicodeDecodeError):
         byte = error.object[error.start] if error.start < len(error.object) else 0
         what = f"byte 0x{byte:02X} at offset {before + error.start:,}"
-    # A trained run reads other texts as it read its own, so the advice must be right for those too.
+    # A run reads other texts as it read its corpus, so the advice must be right for those too.
     return CorpusError(
-        f"{source.where} is not {encoding}: {what}. Convert it, or train with what it is: "
+        f"{source.called} is not {encoding}: {what}. Convert it, or train with what it is: "
         "--encoding latin-1, cp1252, utf-16-le, …; or as it is, with --kind bytes."
     )
 
@@ -207,16 +211,17 @@ def _refuse_impostors(first: bytes, source: Source, encoding: str) -> None:
     mark = next((mark for mark in _MARKS if first.startswith(mark)), None)
     if mark and _is_utf8(encoding):
         raise CorpusError(
-            f"{source.where} is UTF-16 (it starts with its byte-order mark). "
+            f"{source.called} is UTF-16 (it starts with its byte-order mark). "
             "Convert it, or train with --encoding utf-16."
         )
     if not source.single:
         return
-    if first.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise CorpusError(f"{source.where} is a Git-LFS pointer, not the text. Run `git lfs pull` where it came from.")
+    form = formats.recognise(first)
+    if form is not None:
+        raise CorpusError(f"{source.called} is {form.name}, not text. {form.advice}")
     if first[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise CorpusError(
-            f"{source.where} is a saved HTML page. Save the raw text instead; "
+            f"{source.called} is a saved HTML page. Save the raw text instead; "
             "to train on HTML itself, put the file in a folder and name the folder."
         )
 
@@ -226,7 +231,7 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def require_encoding(encoding: str) -> None:
-    """Refuse what Python cannot make text with, such as `hex`, which it knows as well."""
+    """Refuse what Python cannot make text with: it knows `hex` too, for one."""
     try:
         "a".encode(encoding)
         codecs.getincrementaldecoder(encoding)
@@ -234,6 +239,11 @@ def require_encoding(encoding: str) -> None:
         return
     except (LookupError, ValueError):
         raise CorpusError(f"--encoding {encoding!r} is not known to Python. Use utf-8, utf-16, latin-1, …") from None
+
+
+def sample(source: Source) -> bytes:
+    """The first bytes of a source, enough to see what they are."""
+    return b"".join(_first(source.pieces(), SAMPLED))
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -54,7 +54,7 @@ def walk(
     """
     waiting, names = [folder], 0
     while waiting:
-        found: list[os.DirEntry[str]] = []
+        visible: list[os.DirEntry[str]] = []
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
@@ -62,12 +62,12 @@ def walk(
                     if most is not None and names > most:
                         raise TooManyNames
                     if not entry.name.startswith("."):
-                        found.append(entry)
+                        visible.append(entry)
         except OSError as error:
             unlisted(error)
             continue
         below = []
-        for entry in sorted(found, key=lambda entry: entry.name):
+        for entry in sorted(visible, key=lambda entry: entry.name):
             if left_out(entry.path):
                 continue
             if not _is_folder(entry):

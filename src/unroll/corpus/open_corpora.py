@@ -53,4 +53,4 @@ class Library:
 
 
 def _key(e: Experiment) -> Key:
-    return e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.sha256
+    return e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.separator, e.sha256

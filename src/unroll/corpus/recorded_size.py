@@ -14,7 +14,7 @@ from unroll.base.errors import CorpusError, counted
 
 # Beside its text files a folder may hold others, hidden ones, and folders.
 NAMES, NAMES_A_FILE = 100_000, 4
-# A token of a run that recorded no bytes has at most so many: with --ascii most bytes of a text may be left out.
+# A token of a run that recorded no bytes has at most 100: with --ascii most bytes of a text may be left out.
 BYTES, BYTES_A_TOKEN = 1 << 26, 100
 
 
@@ -55,28 +55,35 @@ class Recorded:
         """How many bytes the text can have."""
         return self.extent.bytes or BYTES + BYTES_A_TOKEN * self.tokens
 
-    def require_room(self, where: str, found: Extent) -> None:
-        """Refuse what is already more than the text of the run."""
-        if (self.extent.files and found.files > self.extent.files) or found.bytes > self.most_bytes:
-            raise self.unlike(where, f"at least {found}")
+    @property
+    def most_expanded(self) -> int:
+        """How many bytes the text can have once its compressed files are expanded."""
+        return BYTES + BYTES_A_TOKEN * self.tokens
 
-    def require_enough(self, where: str, found: Extent) -> None:
+    def is_full(self, size: Extent) -> bool:
+        """Whether files of this size are more than the text of the run."""
+        return bool((self.extent.files and size.files > self.extent.files) or size.bytes > self.most_bytes)
+
+    def require_enough(self, where: str, there: Extent) -> None:
         """Refuse what is less than the text of the run, even with everything in it."""
-        if found.files < self.extent.files or found.bytes < self.extent.bytes:
-            raise self.unlike(where, f"at most {found}")
+        if there.files < self.extent.files or there.bytes < self.extent.bytes:
+            raise self.unlike(where, f"at most {there}")
 
-    def require_same(self, where: str, found: Extent) -> None:
+    def is_same(self, size: Extent) -> bool:
+        """Whether files of this size may be the text of the run: one of an older version recorded none."""
+        other_files = self.extent.files and size.files != self.extent.files
+        other_bytes = self.extent.bytes and size.bytes != self.extent.bytes
+        return not (size.bytes > self.most_bytes or other_files or other_bytes)
+
+    def require_same(self, where: str, size: Extent) -> None:
         """Refuse what has another size than the text of the run."""
-        too_much = found.bytes > self.most_bytes
-        other_files = self.extent.files and found.files != self.extent.files
-        other_bytes = self.extent.bytes and found.bytes != self.extent.bytes
-        if too_much or other_files or other_bytes:
-            raise self.unlike(where, str(found))
+        if not self.is_same(size):
+            raise self.unlike(where, str(size))
 
-    def unlike(self, where: str, found: str) -> CorpusError:
-        """What to raise where this cannot be the corpus of the run."""
+    def unlike(self, where: str, size: str) -> CorpusError:
+        """The error for what cannot be the corpus of the run."""
         had = str(self.extent) if self.extent.files else counted(self.tokens, "token")
         return CorpusError(
-            f"{where} is not the corpus that this run was trained on: it has {found}, the run had {had}. "
+            f"{where} is not the corpus that this run was trained on: it has {size}, the run had {had}. "
             "Bring that text back."
         )

@@ -44,6 +44,12 @@ POINTS = within(2, 10_001, "between 2 and 10,000")
 SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
 FINITE: Check = (math.isfinite, "a finite number")
 SHARE = within(0, 1, "at least 0 and below 1")
+SEPARATOR: Check = (lambda v: is_separator(v), "one character that is no line end, or tab")
+
+
+def is_separator(value: Any) -> bool:
+    """Whether this can stand between two fields."""
+    return isinstance(value, str) and (value == "tab" or (len(value) == 1 and value not in "\r\n\0"))
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class Experiment:
     min_count: int = setting(
         "corpus", 1, "Symbols rarer than this become one unknown symbol [{default}].", at_least(1), varies=False
     )
+    separator: str | None = setting(
+        "corpus", None, "With --kind ids: what stands between two fields, as in --separator , or tab [white space].",
+        SEPARATOR, varies=False, newer=True,
+    )  # fmt: skip
     # Which files of a folder are read does not count, but what they hold.
     ext: tuple[str, ...] = setting(
         "corpus", (), "Read only a folder's files that end in EXT; again for more.",
@@ -192,7 +202,13 @@ def problems(experiment: Experiment) -> list[str]:
     hints = types_of(type(experiment))
     right = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
     for name, value in list(right.items()):
-        if not fits(value, hints[name]):
+        if name == "corpus" and not isinstance(value, str):
+            wrong.append(
+                f"corpus must be a path or a name, as text. Got {type(value).__name__}. An opened corpus stands beside "
+                "the experiment: unroll.train(experiment, out, corpus)."
+            )
+            del right[name]
+        elif not fits(value, hints[name]):
             wrong.append(f"{name} must be {getattr(hints[name], '__name__', hints[name])}. Got {value!r}.")
             del right[name]
     settings = settings_of(type(experiment))

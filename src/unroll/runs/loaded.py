@@ -178,4 +178,8 @@ def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:
     e = run.experiment
     if isinstance(corpus, Corpus):
         return corpus
-    return Corpus.open(str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii)
+    # Nobody chose the run's kind for another folder, which must therefore be of that kind clearly.
+    trained_on = os.path.realpath(corpus) == e.corpus
+    return Corpus.open(
+        str(corpus), e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii, separator=e.separator, asked=trained_on
+    )

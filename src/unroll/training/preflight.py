@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unroll.base.errors import CorpusError, RunError
-from unroll.corpus.batches import Schedule
-from unroll.corpus.corpus import Corpus
+from unroll.corpus.corpus import TEST_TOKENS, Corpus, least_tokens
 from unroll.corpus.open_corpora import open_corpus
 from unroll.experiment.experiment import Experiment, differences
 from unroll.runs import sizes
@@ -26,19 +25,32 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
     for experiment, corpus in zip(experiments, corpora, strict=True):
         split, k2 = corpus.split(experiment.split_seed), experiment.scheme.k2
         test = min(split.test, experiment.test_tokens or split.test)
-        if split.test <= k2:
-            wrong.append(
-                f"The test set needs more than k2 = {k2} tokens and has {split.test}: a corpus needs at least "
-                f"{10 * (k2 + 1):,} tokens, this one has {corpus.tokens:,}. Lower --k2, or bring more text."
-            )
+        too_short = _too_short(experiment, corpus)
+        if too_short:
+            wrong.append(too_short)
         elif test <= k2:
             wrong.append(f"test_tokens must be more than k2 = {k2}. Got {test}. Raise --test-tokens, or lower --k2.")
-        try:
-            Schedule(experiment, split.train)
-        except CorpusError as error:
-            wrong += error.problems
     if wrong:
         raise CorpusError(*wrong)
+
+
+def _too_short(experiment: Experiment, corpus: Corpus) -> str | None:
+    """What to say of a corpus that is too short: only the part that needs more text than the other, and how much."""
+    split, k2, rows = corpus.split(experiment.split_seed), experiment.scheme.k2, experiment.rows
+    if k2 >= TEST_TOKENS:
+        return f"k2 must be below {TEST_TOKENS:,}, the tokens of the largest test set. Got {k2:,}. Lower --k2."
+    for_train, for_test = least_tokens(train=rows * k2 + 1), least_tokens(test=k2 + 1)
+    least = max(for_train, for_test)
+    if corpus.tokens >= least:
+        return None
+    needs = f"a corpus needs at least {least:,} tokens, this one has {corpus.tokens:,}"
+    if for_test >= for_train:
+        test_set = f"The test set needs more than k2 = {k2} tokens and has {split.test}"
+        return f"{test_set}: {needs}. Lower --k2, or bring more text."
+    return (
+        f"{rows:,} rows of windows of k2 + 1 = {k2 + 1:,} tokens need a train set of {rows * k2 + 1:,} tokens and have "
+        f"{split.train:,}: {needs}. Lower --k2 or --rows, or bring more text."
+    )
 
 
 def resume(

@@ -32,7 +32,7 @@ _SYSTEM_DATA = {0xF1: 1, 0xF2: 2, 0xF3: 1}
 _FOREIGN = {
     b"ID3": "an MP3",
     b"\xff\xfb": "an MP3",
-    b"RIFF": "a RIFF file (WAV or RMID)",
+    b"RIFF": "a RIFF file (WAV, for one)",
     b"OggS": "an Ogg file",
     b"fLaC": "a FLAC file",
     b"PK\x03\x04": "a ZIP file",
@@ -106,6 +106,7 @@ def _chunks(content: bytes) -> tuple[int, list[bytes]]:
     """The header's division and the tracks; chunks of other names are passed over, as the standard asks."""
     if not content:
         raise ValueError("is empty")
+    content = _unwrapped(content)
     if not content.startswith(b"MThd"):
         guess = next((what for mark, what in _FOREIGN.items() if content.startswith(mark)), None)
         raise ValueError("is not a MIDI file" + (f": it looks like {guess}" if guess else ""))
@@ -113,7 +114,7 @@ def _chunks(content: bytes) -> tuple[int, list[bytes]]:
     size = int.from_bytes(content[4:8])
     if len(header) < 6 or size < 6:
         raise ValueError("is cut short: its header is incomplete")
-    form, claimed, division = (int.from_bytes(header[place : place + 2]) for place in (0, 2, 4))
+    form, claimed, division = (int.from_bytes(header[position : position + 2]) for position in (0, 2, 4))
     if form > 1:
         raise ValueError(f"has format {form}: its tracks share no clock; formats 0 and 1 are read")
     if division == 0:
@@ -121,44 +122,63 @@ def _chunks(content: bytes) -> tuple[int, list[bytes]]:
     if claimed > MAX_TRACKS:
         raise ValueError(f"is too large: it claims {claimed:,} tracks, at most {MAX_TRACKS:,} are read")
     tracks: list[bytes] = []
-    place = 8 + size
+    position = 8 + size
     while len(tracks) < claimed:
-        name, size, place = content[place : place + 4], int.from_bytes(content[place + 4 : place + 8]), place + 8
-        if place > len(content):
+        name, size, position = (
+            content[position : position + 4],
+            int.from_bytes(content[position + 4 : position + 8]),
+            position + 8,
+        )
+        if position > len(content):
             raise ValueError(f"is cut short: it claims {claimed} tracks and holds {len(tracks)}")
-        if size > len(content) - place:
-            raise ValueError(f"is cut short: a chunk claims {size:,} bytes, {len(content) - place:,} are left")
+        if size > len(content) - position:
+            raise ValueError(f"is cut short: a chunk claims {size:,} bytes, {len(content) - position:,} are left")
         if name == b"MTrk":
-            tracks.append(content[place : place + size])
-        place += size
+            tracks.append(content[position : position + size])
+        position += size
     return division, tracks
+
+
+def _unwrapped(content: bytes) -> bytes:
+    """The MIDI file inside a RIFF file (.rmi), or the content as it is."""
+    if not (content.startswith(b"RIFF") and content[8:12] == b"RMID"):
+        return content
+    start = 12
+    while start + 8 <= len(content):
+        name, size = content[start : start + 4], int.from_bytes(content[start + 4 : start + 8], "little")
+        if size > len(content) - start - 8:
+            raise ValueError(f"is cut short: a chunk claims {size:,} bytes, {len(content) - start - 8:,} are left")
+        if name == b"data":
+            return content[start + 8 : start + 8 + size]
+        start += 8 + size + size % 2  # chunks begin at even places
+    raise ValueError("is a RIFF file without music in it: it has no chunk of data")
 
 
 def _events(track: bytes) -> Iterator[tuple[int, int, bytes]]:
     """(tick, status byte, data) of what matters for time and notes, and (tick, 0, b"") for the rest."""
-    place, tick, running = 0, 0, 0
+    position, tick, running = 0, 0, 0
     try:
-        while place < len(track):
-            delta, place = _number(track, place)
+        while position < len(track):
+            delta, position = _number(track, position)
             tick += delta
-            status = track[place]
+            status = track[position]
             if status >= 0x80:
-                place += 1
+                position += 1
             elif running:
                 status = running
             else:
-                raise ValueError(f"is damaged: byte {place:,} of a track is data with no message to belong to")
+                raise ValueError(f"is damaged: byte {position:,} of a track is data with no message to belong to")
             if status < 0xF0:
                 running, size = status, _DATA[status & 0xF0]
             elif status == _META:
-                kind = track[place]
-                size, place = _number(track, place + 1)
+                kind = track[position]
+                size, position = _number(track, position + 1)
             elif status in (0xF0, 0xF7):
-                size, place = _number(track, place)
+                size, position = _number(track, position)
             else:
                 size = _SYSTEM_DATA.get(status, 0)
-            data, place = track[place : place + min(size, 3)], place + size
-            if place > len(track):
+            data, position = track[position : position + min(size, 3)], position + size
+            if position > len(track):
                 raise IndexError
             if status & 0xF0 == 0x90:
                 if data[0] > 127:
@@ -176,13 +196,13 @@ def _events(track: bytes) -> Iterator[tuple[int, int, bytes]]:
         raise ValueError("is cut short: a message runs over the end of its track") from None
 
 
-def _number(track: bytes, place: int) -> tuple[int, int]:
+def _number(track: bytes, position: int) -> tuple[int, int]:
     """A variable-length number, and where it ends."""
     value = 0
-    for byte in track[place : place + _NUMBER_BYTES]:
-        value, place = value << 7 | byte & 0x7F, place + 1
+    for byte in track[position : position + _NUMBER_BYTES]:
+        value, position = value << 7 | byte & 0x7F, position + 1
         if byte < 0x80:
-            return value, place
-    if place < len(track):
+            return value, position
+    if position < len(track):
         raise ValueError(f"is damaged: a number of over {_NUMBER_BYTES} bytes")
     raise IndexError

@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from unroll.base.errors import ConfigurationError, CorpusError, SymbolError
-from unroll.corpus import folders
+from unroll.corpus import compressed, folders
 from unroll.corpus.music.midi_bytes import MAX_BYTES, extra, onsets
 
 TOLERANCE = 0.03  # seconds
-SUFFIXES = (".mid", ".midi", ".kar")
+PLAIN_SUFFIXES = (".mid", ".midi", ".kar")
+WRAPPED_SUFFIXES = (".rmi", *(plain + end for plain in (*PLAIN_SUFFIXES, ".rmi") for end in compressed.SUFFIXES))
+SUFFIXES = PLAIN_SUFFIXES + WRAPPED_SUFFIXES
 _NAMES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 _SHIFTS = {"": 0, "#": 1, "♯": 1, "b": -1, "♭": -1}
 _NOTE = re.compile(r"([A-Ga-g])([#♯b♭]?)(-?[0-9])")
@@ -70,18 +73,15 @@ class Pieces:
         return [f"{name:<{wide}}  {count:>{digits},}" for name, count in rows]
 
 
-def read_folder(path: str | Path, tolerance: float = TOLERANCE, most_names: int | None = None) -> Pieces:
-    """A MIDI file, or every one in a folder: its own files sorted, then its subfolders.
-
-    `most_names` bounds how many names in it are looked at.
-    """
+def read_folder(path: str | Path, tolerance: float = TOLERANCE, files: Sequence[Path] | None = None) -> Pieces:
+    """A MIDI file, or every one in a folder, or `files` of it: its files sorted, then its subfolders."""
     path = Path(path)
-    if not os.path.isdir(path):
+    if files is None and not os.path.isdir(path):
         return Pieces((Piece(path, tuple(read_notes(path, tolerance))),))
     kept: dict[tuple[int, ...], Path] = {}
     skipped: list[tuple[Path, str]] = []
     duplicates: list[tuple[Path, Path]] = []
-    for file in _files(path, skipped, most_names):
+    for file in _files(path, skipped) if files is None else files:
         try:
             notes = tuple(read_notes(file, tolerance))
         except MidiError as error:
@@ -90,13 +90,13 @@ def read_folder(path: str | Path, tolerance: float = TOLERANCE, most_names: int 
         first = kept.setdefault(notes, file)
         if first != file:
             duplicates.append((file, first))
-    files = len(kept) + len(skipped) + len(duplicates)
-    if files == 0:
-        raise CorpusError(f"{path} has no MIDI file in it ({', '.join(SUFFIXES)}).")
-    if 2 * len(skipped) > files:
+    total = len(kept) + len(skipped) + len(duplicates)
+    if total == 0:
+        raise CorpusError(f"{path} has no MIDI file in it ({', '.join((*PLAIN_SUFFIXES, '.rmi'))}).")
+    if 2 * len(skipped) > total:
         reasons = [f"  {file} {reason}." for file, reason in skipped[:5]]
         more = [f"  … and {len(skipped) - 5:,} more."] if len(skipped) > 5 else []
-        raise CorpusError(f"{len(skipped):,} of the {files:,} MIDI files in {path} cannot be used:", *reasons, *more)
+        raise CorpusError(f"{len(skipped):,} of the {total:,} MIDI files in {path} cannot be used:", *reasons, *more)
     return Pieces(tuple(Piece(file, notes) for notes, file in kept.items()), tuple(skipped), tuple(duplicates))
 
 
@@ -127,28 +127,43 @@ def read_groups(path: str | Path, tolerance: float = TOLERANCE) -> list[list[int
     return [*groups[1:], sorted(group)]
 
 
-def _files(folder: Path, skipped: list[tuple[Path, str]], most_names: int | None) -> Iterator[Path]:
+def _files(folder: Path, skipped: list[tuple[Path, str]]) -> Iterator[Path]:
     """MIDI files by name; a folder that cannot be listed is skipped like a file."""
 
     def skip(error: OSError) -> None:
         skipped.append((Path(error.filename), f"cannot be read: {error.strerror}"))
 
-    try:
-        for entry in folders.walk(str(folder), unlisted=skip, most=most_names):
-            if entry.name.lower().endswith(SUFFIXES):
-                yield Path(entry.path)
-    except folders.TooManyNames:
-        raise CorpusError(f"{folder} holds more than {most_names:,} names.") from None
+    for entry in folders.walk(str(folder), unlisted=skip):
+        if entry.name.lower().endswith(SUFFIXES):
+            yield Path(entry.path)
 
 
 def _content(path: Path) -> bytes:
+    """The bytes of a file, expanded where it is compressed; never more than the limit."""
     try:
         with folders.open_file(path) as file:
-            content = folders.read_piece(file, MAX_BYTES + 1)
+            compression = compressed.compression_of(folders.read_piece(file, 8))
+            file.seek(0)
+            if compression is None:
+                content = folders.read_piece(file, MAX_BYTES + 1)
+            else:
+                content = _expanded(file, compression, path)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
         raise ValueError(f"is too large: over {MAX_BYTES // 2**20} MiB")
+    return content
+
+
+def _expanded(file: BinaryIO, compression: str, path: Path) -> bytes:
+    content = b""
+    try:
+        for piece in compressed.expanded(file, compression, str(path), compressed.Room(str(path), 0)):
+            content += piece
+            if len(content) > MAX_BYTES:
+                break
+    except CorpusError as error:
+        raise ValueError(str(error).removeprefix(f"{path} ").removesuffix(".")) from None
     return content
 
 
@@ -170,14 +185,14 @@ def parse_notes(text: str) -> list[int]:
     [60, 63, 66, 72]
     """
     notes, problems = [], []
-    for place, found in enumerate(re.finditer(r"[^\s,]+", text), 1):
-        pitch = _pitch(found[0])
+    for number, match in enumerate(re.finditer(r"[^\s,]+", text), 1):
+        pitch = _pitch(match[0])
         if pitch is not None and 0 <= pitch <= 127:
             notes.append(pitch)
             continue
-        word = found[0] if len(found[0]) <= 20 else found[0][:20] + "…"
+        word = match[0] if len(match[0]) <= 20 else match[0][:20] + "…"
         wrong = "is not a note" if pitch is None else "is outside C-1 (0) to G9 (127)"
-        problems.append(f"Word {place} of the notes, {word!r} at character {found.start() + 1:,}, {wrong}.")
+        problems.append(f"Word {number} of the notes, {word!r} at character {match.start() + 1:,}, {wrong}.")
     if problems:
         raise SymbolError(*problems, "Write names such as C4, F#3, Bb5 or numbers from 0 to 127.")
     return notes

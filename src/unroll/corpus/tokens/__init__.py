@@ -5,8 +5,9 @@
     decode(ids, symbols)      -> the text that a person reads
 
 and may supply `order(symbol)`, what the vocabulary is sorted by; `render(ids, symbols)`, the bytes of a file, where
-that is more than the text in UTF-8; `READS_BYTES = True`, where pieces are bytes; and `WRITES_FIELDS = True`, where
-symbols stand with spaces between them. A kind that does not read any text supplies an `EXAMPLE` of what it reads.
+that is more than the text in UTF-8; `READS_BYTES = True`, where pieces are bytes; `WRITES_FIELDS = True`, where
+symbols stand with spaces between them; and `separated(separator)`, the same kind for fields with another separator. A
+kind that does not read any text supplies an `EXAMPLE` of what it reads.
 
 What every kind keeps to:
 - what `encode` makes of a text, `decode` makes a text that encodes to the same ids;
@@ -32,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unroll.base import plugins, untrusted
-from unroll.base.errors import RunError, SymbolError, UnrollError
+from unroll.base.errors import ConfigurationError, RunError, SymbolError, UnrollError
+from unroll.experiment.experiment import is_separator
 
 Ids = NDArray[np.integer[Any]]
 UNKNOWN = "\ufffd"  # stands for every symbol rarer than min_count
@@ -63,6 +65,7 @@ class Vocabulary:
 
     kind: str
     symbols: tuple[str, ...]
+    separator: str | None = None  # between fields, where that is not white space
 
     @classmethod
     def of(cls, text: str, kind: str, min_count: int = 1) -> Vocabulary:
@@ -70,12 +73,18 @@ class Vocabulary:
         return cls.counted(load(kind).counts([_piece(text, kind)]), kind, min_count)
 
     @classmethod
-    def counted(cls, counts: Mapping[str, int], kind: str, min_count: int = 1) -> Vocabulary:
+    def counted(
+        cls, counts: Mapping[str, int], kind: str, min_count: int = 1, separator: str | None = None
+    ) -> Vocabulary:
         """The sorted symbols; those rarer than min_count share one unknown symbol."""
         kept = {symbol for symbol, count in counts.items() if count >= min_count}
         if len(kept) < len(counts):
             kept.add(UNKNOWN)
-        return cls(kind, tuple(sorted(kept, key=getattr(load(kind), "order", None))))
+        return cls(kind, tuple(sorted(kept, key=getattr(load(kind), "order", None))), separator)
+
+    @property
+    def _kind(self) -> Kind:
+        return load(self.kind, self.separator)
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -87,7 +96,7 @@ class Vocabulary:
 
     def encode_pieces(self, pieces: Iterable[Any]) -> Iterator[Ids]:
         """Ids of a stream, in the smallest type that holds them and that torch can index with."""
-        for ids in load(self.kind).encode(pieces, self.symbols):
+        for ids in self._kind.encode(pieces, self.symbols):
             yield ids.astype(smallest_type(len(self)), copy=False)
 
     def translate(self, ids: Ids, other: Vocabulary) -> Ids:
@@ -96,8 +105,8 @@ class Vocabulary:
             return ids
         if other.kind != self.kind:
             raise SymbolError(f"The text is read as {other.kind}, the run as {self.kind}. Use --kind {self.kind}.")
-        own = {symbol: place for place, symbol in enumerate(self.symbols)}
-        table = np.array([own.get(symbol, own.get(UNKNOWN, -1)) for symbol in other.symbols])
+        ids_here = {symbol: i for i, symbol in enumerate(self.symbols)}
+        table = np.array([ids_here.get(symbol, ids_here.get(UNKNOWN, -1)) for symbol in other.symbols])
         translated = table[ids]
         if len(translated) and translated.min() < 0:
             unknown = np.flatnonzero(translated < 0)[::-1]
@@ -106,7 +115,7 @@ class Vocabulary:
 
     def decode(self, ids: Ids) -> str:
         """The text that these ids stand for."""
-        return load(self.kind).decode(np.asarray(ids), self.symbols)
+        return self._kind.decode(np.asarray(ids), self.symbols)
 
     def written(self, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
         """The text as it grows after the token `before` (if any), a piece a token."""
@@ -122,7 +131,7 @@ class Vocabulary:
 
     def render(self, ids: Ids) -> bytes:
         """The content of a file that these ids stand for."""
-        kind: Any = load(self.kind)
+        kind: Any = self._kind
         if hasattr(kind, "render"):
             content: bytes = kind.render(np.asarray(ids), self.symbols)
             return content
@@ -130,20 +139,22 @@ class Vocabulary:
 
     def to_json(self) -> str:
         """vocabulary.json."""
-        return json.dumps({"kind": self.kind, "symbols": list(self.symbols)}, indent=1) + "\n"
+        cut = {"separator": self.separator} if self.separator else {}
+        return json.dumps({"kind": self.kind, **cut, "symbols": list(self.symbols)}, indent=1) + "\n"
 
     @cached_property
     def digest(self) -> str:
         """A hash of kind and symbols: weights carry it, since symbols in another order would be other text."""
-        return untrusted.digest([self.kind, list(self.symbols)])
+        cut = [self.separator] if self.separator else []
+        return untrusted.digest([self.kind, list(self.symbols), *cut])
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Vocabulary:
         """Read vocabulary.json, trusting nothing."""
         try:
             content = untrusted.parse_json(text, 4 * MOST)
-            kind, symbols = content["kind"], content["symbols"]
-        except (ValueError, KeyError, TypeError):
+            kind, symbols, separator = content["kind"], content["symbols"], content.get("separator")
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(f"{where} must be a JSON object with kind and symbols. Copy the whole run folder.") from None
         wrong = plugins.problem("tokens", str(kind), f"kind in {where}")
         if wrong:
@@ -154,7 +165,9 @@ class Vocabulary:
             raise RunError(f"symbols in {where} are {len(symbols):,}; at most {MOST:,} can be.")
         if len(set(symbols)) != len(symbols):
             raise RunError(f"symbols in {where} must all be different.")
-        vocabulary = cls(kind, tuple(symbols))
+        if separator is not None and not (is_separator(separator) and separates(kind)):
+            raise RunError(f"separator in {where} must be one character between fields of ids.")
+        vocabulary = cls(kind, tuple(symbols), separator)
         if not vocabulary._reads_its_own_symbols():
             raise RunError(f"symbols in {where} are not symbols of the kind {kind}.")
         return vocabulary
@@ -163,7 +176,7 @@ class Vocabulary:
         """Whether every symbol, read as its kind reads text, is one token: itself."""
         try:
             return all(
-                list(load(self.kind).counts([_piece(s, self.kind, symbol=True)])) == [s]
+                list(self._kind.counts([_piece(s, self.kind, symbol=True)])) == [s]
                 for s in self.symbols
                 if s != UNKNOWN
             )
@@ -178,9 +191,19 @@ def smallest_type(size: int) -> type[np.integer[Any]]:
     return np.int16 if size <= 2**15 else np.int32
 
 
-def load(name: str) -> Kind:
-    """The kind behind an option's name."""
-    return cast(Kind, plugins.load("tokens", name))
+def load(name: str, separator: str | None = None) -> Kind:
+    """The kind behind an option's name, for fields between separators where one is given."""
+    kind: Any = plugins.load("tokens", name)
+    if separator is not None and not is_separator(separator):
+        raise ConfigurationError(f"separator must be one character that is no line end, or tab. Got {separator!r}.")
+    if separator and not separates(name):
+        raise ConfigurationError(f"--separator stands between fields, and the kind {name} has none. Use --kind ids.")
+    return cast(Kind, kind.separated(separator) if separator else kind)
+
+
+def separates(name: str) -> bool:
+    """Whether a kind's fields can stand between separators."""
+    return hasattr(plugins.load("tokens", name), "separated")
 
 
 def reads_bytes(name: str) -> bool:
@@ -201,11 +224,11 @@ def _piece(text: str, kind: str, symbol: bool = False) -> str | bytes:
     return binascii.unhexlify(text) if symbol else text.encode("utf-8", "surrogateescape")
 
 
-def unknown_symbols(places: dict[str, int]) -> str:
+def unknown_symbols(positions: dict[str, int]) -> str:
     """Names the first few symbols that are not in a vocabulary, each with its first position."""
-    first = sorted(places.items(), key=lambda item: item[1])[:NAMED]
-    named = ", ".join(f"{_name(symbol)} at position {place}" for symbol, place in first)
-    more = f" and {len(places) - NAMED} more" if len(places) > NAMED else ""
+    first = sorted(positions.items(), key=lambda item: item[1])[:NAMED]
+    named = ", ".join(f"{_name(symbol)} at position {position}" for symbol, position in first)
+    more = f" and {len(positions) - NAMED} more" if len(positions) > NAMED else ""
     return f"Not in the vocabulary of this run: {named}{more}. Leave them out, or train on a corpus that has them."
 
 

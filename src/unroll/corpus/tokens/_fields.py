@@ -13,12 +13,12 @@ from unroll.base.errors import SymbolError
 from unroll.corpus.tokens import UNKNOWN, unknown_symbols
 
 
-def split(pieces: Iterable[str], pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """The tokens of each piece; what may go on in the next piece waits for it."""
+def split(pieces: Iterable[str], pattern: re.Pattern[str], between: str = " ") -> Iterator[list[str]]:
+    """The tokens of each piece; what may go on in the next piece waits for it. `between` stands between two tokens."""
     waiting: list[str] = []
     for piece in pieces:
-        # No token goes on past a whitespace character, which begins one: before the last of them it is safe to cut.
-        cut = max(piece.rfind(" "), piece.rfind("\n"))
+        # No token goes on past what stands between two, or past a line's end: it is safe to cut there.
+        cut = max(piece.rfind(between), piece.rfind("\n"))
         if cut < 0:  # put together only where it ends: a token may be longer than many pieces
             waiting.append(piece)
             continue
@@ -40,13 +40,13 @@ def count(lists: Iterable[Sequence[str]]) -> Counter[str]:
 
 def look_up(lists: Iterable[Sequence[str]], symbols: Sequence[str]) -> Iterator[NDArray[np.int32]]:
     """The ids of each list; symbols that are not known are the unknown one, or an error that names them."""
-    ids = {symbol: place for place, symbol in enumerate(symbols)}
+    ids = {symbol: i for i, symbol in enumerate(symbols)}
     unknown = ids.get(UNKNOWN, -1)
     before = 0
     for tokens in lists:
-        found = np.fromiter((ids.get(token, unknown) for token in tokens), np.int32, len(tokens))
-        if len(found) and found.min() < 0:
-            places = {tokens[i]: before + int(i) for i in np.flatnonzero(found < 0)[::-1]}
-            raise SymbolError(unknown_symbols(places))
+        looked_up = np.fromiter((ids.get(token, unknown) for token in tokens), np.int32, len(tokens))
+        if len(looked_up) and looked_up.min() < 0:
+            positions = {tokens[i]: before + int(i) for i in np.flatnonzero(looked_up < 0)[::-1]}
+            raise SymbolError(unknown_symbols(positions))
         before += len(tokens)
-        yield found
+        yield looked_up

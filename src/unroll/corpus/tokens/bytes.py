@@ -25,9 +25,9 @@ def counts(pieces: Iterable[bytes]) -> dict[str, int]:
 def encode(pieces: Iterable[bytes], symbols: Sequence[str]) -> Iterator[NDArray[np.int32]]:
     """Ids by one look-up in a table of 256."""
     table = np.full(256, symbols.index(UNKNOWN) if UNKNOWN in symbols else -1, np.int32)
-    for place, symbol in enumerate(symbols):
+    for i, symbol in enumerate(symbols):
         if symbol != UNKNOWN:
-            table[int(symbol, 16)] = place
+            table[int(symbol, 16)] = i
     before = 0
     for piece in pieces:
         ids = table[np.frombuffer(piece, np.uint8)]

@@ -24,9 +24,9 @@ def counts(pieces: Iterable[str]) -> dict[str, int]:
         if len(piece) < SHORT:
             few.update(piece)
             continue
-        found = np.bincount(_codes(piece), minlength=len(total))
-        found[: len(total)] += total
-        total = found
+        counts_here = np.bincount(_codes(piece), minlength=len(total))
+        counts_here[: len(total)] += total
+        total = counts_here
     few.update({chr(code): int(total[code]) for code in np.flatnonzero(total)})
     return dict(sorted(few.items()))
 
@@ -40,8 +40,8 @@ def encode(pieces: Iterable[str], symbols: Sequence[str]) -> Iterator[NDArray[np
     for piece in pieces:
         ids = table[_codes(piece)]
         if len(ids) and ids.max() == len(symbols):
-            places = np.flatnonzero(ids == len(symbols))[::-1]
-            raise SymbolError(unknown_symbols({piece[i]: before + int(i) for i in places}))
+            positions = np.flatnonzero(ids == len(symbols))[::-1]
+            raise SymbolError(unknown_symbols({piece[i]: before + int(i) for i in positions}))
         before += len(ids)
         yield ids
 

@@ -43,10 +43,10 @@ def _checked(lists: Iterable[list[str]]) -> Iterator[list[str]]:
             elif token.isascii() and token.isdigit() and len(token) < 9 and int(token) <= 127:
                 proper[token] = str(int(token))
             else:
-                place = before + tokens.index(token)
+                position = before + tokens.index(token)
                 raise CorpusError(
-                    f"Token {place} is {token[:40]!r}: a note is a number from 0 to 127. "
-                    "Other texts are trained on with another --kind: chars, words, ids."
+                    f"Token {position} is {token[:40]!r}: a note is a number from 0 to 127. "
+                    "For another text choose another --kind: chars, words, ids."
                 )
         before += len(tokens)
         yield [proper[token] for token in tokens]
