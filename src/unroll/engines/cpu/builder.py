@@ -12,18 +12,27 @@ the same numbers, wherever they lie and whatever is computed beside them.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Any
 
 MISSING = "it needs llvmlite, to make code for this processor: pip install 'unroll-rnn[fast]'"
+ELSEWHERE = "it makes machine code on Linux alone, since it was never run on another system"
 VECTORS = 2  # side by side in a panel of a matrix (see `products.py`)
+
+
+def why_not() -> str | None:
+    """Why no code can be made here, in words; None where it can."""
+    if sys.platform != "linux":
+        return ELSEWHERE
+    return None if importlib.util.find_spec("llvmlite") else MISSING
 
 
 def available() -> bool:
     """Whether code can be made here."""
-    return importlib.util.find_spec("llvmlite") is not None
+    return why_not() is None
 
 
 class Value:

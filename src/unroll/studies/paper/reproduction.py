@@ -27,7 +27,7 @@ from unroll.studies.paper.experiments import Scale, Wanted, open_all, places, ti
 from unroll.studies.paper.figures import FIGURES, Series, training
 from unroll.studies.paper.folder import Folder
 from unroll.studies.paper.records import CARRIED, Curve, Record, Time, significant
-from unroll.sweep import sweep
+from unroll.sweep import launchers, sweep
 from unroll.sweep.deduplicate import Training
 from unroll.sweep.launchers import Report, RunEnded
 from unroll.sweep.plan import Plan
@@ -180,7 +180,7 @@ class Reproduction:
     def _launcher(self, plan: Plan) -> str:
         """Small models on a CPU train a fleet a core."""
         apart = not self.scale.whole and all(own.device == "cpu" for own in plan.fleets)
-        return "processes" if apart else "local"
+        return "processes" if apart and not launchers.problem("processes") else "local"
 
     def _harvest(self, trainings: Sequence[Training], fleets: Sequence[set[str]]) -> None:
         """Put the curves of fleets that are over into the records; then their folders may go."""

@@ -4,7 +4,8 @@
 
 A job is plain data, so that it can travel to another process or machine; so are the reports that come back. `work`
 trains one job wherever it is called, and is all that a launcher has to call. The contract test holds every launcher to
-the same run folders as `local`.
+the same run folders as `local`. One that does not work on every system also supplies `why_not()`: None, or the reason
+in words.
 
 A launcher that is interrupted saves, and raises `Interrupted`; one whose disk is full raises `SaveError`. Anything else
 that befalls a fleet is a report, and the others go on.
@@ -12,7 +13,8 @@ that befalls a fleet is a report, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -108,5 +110,9 @@ def load(name: str) -> Launcher:
 
 
 def problem(name: str) -> str | None:
-    """Why there is no such launcher, or None."""
-    return plugins.problem("launchers", name, "launcher")
+    """Why there is no such launcher here, or None."""
+    wrong = plugins.problem("launchers", name, "launcher")
+    if wrong or hasattr(signal, "pthread_sigmask"):  # a POSIX system has all that a launcher needs
+        return wrong
+    reason: Callable[[], str | None] = getattr(load(name), "why_not", lambda: None)
+    return reason()
