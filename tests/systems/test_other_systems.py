@@ -176,6 +176,13 @@ def test_control_break_saves_as_control_c_does(elsewhere: Elsewhere) -> None:
     assert json.loads((elsewhere.folder / "run" / "status.json").read_text())["state"] == "interrupted"
 
 
+@pytest.mark.parametrize("system", ["macos"])
+def test_on_a_mac_fleets_train_in_processes(elsewhere: Elsewhere) -> None:
+    asked = ("corpus", *TINY, "--scheme", "1,2", "--batches", 12, "--launcher", "processes")
+    elsewhere.run("sweep", *asked, "--out", "sweep")
+    assert (elsewhere.folder / "sweep" / "table.csv").read_bytes().count(b"finished") == 2
+
+
 @pytest.mark.parametrize("system", ["windows"])
 def test_the_launcher_of_processes_is_refused_before_there_is_a_folder(elsewhere: Elsewhere) -> None:
     asked = ("corpus", *TINY, "--batches", 12, "--launcher", "processes", "--out", "sweep")
