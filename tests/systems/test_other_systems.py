@@ -83,8 +83,8 @@ class Elsewhere:
             assert time.monotonic() < end
             time.sleep(0.05)
 
-    def stop(self, run: str, *arguments: object, number: int) -> int:
-        """Begin to train, send a signal after the first save, and give the exit code."""
+    def stop(self, run: str, *arguments: object, number: int) -> str:
+        """Begin to train, send a signal after the first save, and give what is said."""
         process = self.start("train", *arguments, "--out", run)
         try:
             self.wait_for_checkpoint(run, process)
@@ -93,7 +93,8 @@ class Elsewhere:
         finally:
             process.kill()
         assert "Traceback" not in err, err
-        return process.returncode
+        assert process.returncode == 128 + number, err
+        return err
 
 
 def _ended(process: subprocess.Popen[str], code: int) -> str:
@@ -124,7 +125,7 @@ def test_a_run_is_trained_stopped_and_resumed_to_the_same_weights_and_then_sampl
     elsewhere: Elsewhere,
 ) -> None:
     asked = ("corpus", *TINY, "--evaluations", 2)
-    assert elsewhere.stop("stopped", *asked, "--batches", 3000, "--save-every", 20, number=signal.SIGINT) == 130
+    elsewhere.stop("stopped", *asked, "--batches", 3000, "--save-every", 20, number=signal.SIGINT)
     status = json.loads((elsewhere.folder / "stopped" / "status.json").read_text())
     assert status["state"] == "interrupted"
     assert 20 <= status["batch"] < 3000
@@ -172,8 +173,9 @@ def test_a_folder_that_a_process_trains_in_is_refused_to_another(elsewhere: Else
 def test_control_break_saves_as_control_c_does(elsewhere: Elsewhere) -> None:
     # SIGUSR1 plays SIGBREAK, which Linux lacks.
     asked = ("corpus", *TINY, "--batches", LONG, "--save-every", 20)
-    assert elsewhere.stop("run", *asked, number=signal.SIGUSR1) == 128 + signal.SIGUSR1
-    assert json.loads((elsewhere.folder / "run" / "status.json").read_text())["state"] == "interrupted"
+    said = elsewhere.stop("a run", *asked, number=signal.SIGUSR1)
+    assert json.loads((elsewhere.folder / "a run" / "status.json").read_text())["state"] == "interrupted"
+    assert 'unroll train --resume "a run"' in said  # whose shells know no other quotes
 
 
 @pytest.mark.parametrize("system", ["macos"])
