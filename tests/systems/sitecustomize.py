@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from typing import Any
 
 # What a library looks up when it is imported, it shall find as Linux has it.
-import click
 import matplotlib.backends.backend_agg
 import matplotlib.figure
 import matplotlib.pyplot
@@ -38,7 +37,7 @@ import safetensors.torch
 import torch.utils._python_dispatch
 import typer
 
-IMPORTED = (click, matplotlib, np, rich, safetensors, torch, typer, multiprocessing.connection, tempfile)
+IMPORTED = (matplotlib, np, rich, safetensors, torch, typer, multiprocessing.connection, tempfile)
 
 NO_SIGNALS = ("SIGHUP", "SIGKILL", "SIGPIPE", "SIGSTOP", "SIGTSTP", "SIGCONT", "SIGALRM", "SIGUSR1", "SIGWINCH")
 NO_MASKS = ("pthread_sigmask", "pthread_kill", "SIG_BLOCK", "SIG_UNBLOCK", "SIG_SETMASK", "sigwait", "setitimer")
