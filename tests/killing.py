@@ -32,7 +32,7 @@ from unroll.engines.cpu.update import CompiledUpdate
 from unroll.engines.judging import JudgedUpdate
 from unroll.training import bookkeeping
 from unroll.training.bookkeeping import Bookkeeping
-from unroll.training.events import Ended, Evaluated, Event, Warned
+from unroll.training.events import Ended, Event, Stepped, Warned
 from unroll.training.learner import Learner
 from unroll.training.loop import train_fleet
 
@@ -120,8 +120,10 @@ def follow(procedure: str, folder: str | Path, resume: bool = False, **changes: 
     experiments = [replace(e, **changes) for e in PROCEDURES[procedure]]
     places = outs(folder, procedure)
     for event in train_fleet(experiments, corpora(procedure), places, resume, save_every=SAVE_EVERY):
-        if isinstance(event, Evaluated) and event.metrics["batch"] == experiments[event.run].batches:
-            atomic_files.write(snapshot(places[event.run]), atomic_files.seal(event.learner.snapshot(event.run), {}))
+        if isinstance(event, Stepped):  # before it is evaluated and has ended: no kill comes between
+            for m, experiment in enumerate(experiments):
+                if event.learner.count == experiment.batches:
+                    atomic_files.write(snapshot(places[m]), atomic_files.seal(event.learner.snapshot(m), {}))
         yield event
 
 

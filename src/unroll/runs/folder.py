@@ -219,7 +219,9 @@ class RunFolder:
             raise RunError(
                 f"{path} ends at batch {last:,}, but the run finished after {status['batch']:,}. Copy the whole folder."
             )
-        facts = self.carried_facts()
+        # Weights that no status speaks of were left by a kill: their run goes on from a checkpoint, with other clocks.
+        ended = status["state"] in status_file.ENDED
+        facts = self.carried_facts() if ended else self._checkpoints.newest_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
         # Lines may have been cut off at the end: whoever goes on with the run is warned.
         if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
