@@ -23,16 +23,14 @@ ELSEWHERE = "it makes machine code on Linux alone, since it was never run on ano
 VECTORS = 2  # side by side in a panel of a matrix (see `products.py`)
 
 
-def why_not() -> str | None:
-    """Why no code can be made here, in words; None where it can."""
-    if sys.platform != "linux":
-        return ELSEWHERE
-    return None if importlib.util.find_spec("llvmlite") else MISSING
-
-
 def available() -> bool:
     """Whether code can be made here."""
-    return why_not() is None
+    return sys.platform == "linux" and importlib.util.find_spec("llvmlite") is not None
+
+
+def missing() -> str:
+    """Why none can, in words."""
+    return MISSING if sys.platform == "linux" else ELSEWHERE
 
 
 class Value:
