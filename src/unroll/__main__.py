@@ -41,7 +41,7 @@ def _open_what_is_closed() -> None:
     """A command whose output was closed (`>&-`) does its work all the same, and no file of its own takes that place."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open to the end)
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the end)
 
 
 def _take_any_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pickle
 import resource
@@ -213,3 +214,29 @@ def test_a_pickle_is_refused_whatever_its_name_and_its_code_is_not_run(name: str
     assert not (tmp_path / "exploded").exists()
     pickle.loads(content)
     assert (tmp_path / "exploded").exists()  # it would have
+
+
+def test_on_a_mac_what_is_written_reaches_the_disk_by_the_call_that_does_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, asked = 51, []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", full, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda handle, command: asked.append(command))
+    monkeypatch.setattr(os, "fsync", lambda handle: asked.append("fsync"))
+    atomic_files.write(tmp_path / "file", b"content")
+    atomic_files.append(tmp_path / "lines", "line")
+    assert asked == [full] * 3  # the file, its folder, the line
+
+
+def test_a_disk_that_refuses_a_macs_call_is_synced_as_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, command: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    asked: list[int] = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "fsync", asked.append)
+    atomic_files.append(tmp_path / "lines", "line")
+    assert len(asked) == 1

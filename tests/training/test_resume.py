@@ -79,6 +79,20 @@ def test_a_run_killed_from_outside_at_random_times_ends_bit_identical(procedure:
     assert results(tmp_path, procedure) == uninterrupted(procedure)
 
 
+@pytest.mark.parametrize("moment", ["renamed weights.safetensors", "renamed status.json"])
+def test_a_run_killed_when_its_weights_are_stored_ends_bit_identical(moment: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+    with killing.moments(lambda name, batch: seen.append(name)):
+        killing.train("conditional", tmp_path / "counted")
+    last = len(seen) - seen[::-1].index(moment)
+    outcome = run(Job("conditional", str(tmp_path / "killed"), moment="any", at=last))
+    assert outcome.moment is not None
+    assert outcome.moment[0] == moment
+    resumed = run(Job("conditional", str(tmp_path / "killed"), resume=True))
+    assert (resumed.code, resumed.raised) == (0, None)
+    assert results(tmp_path / "killed", "conditional") == uninterrupted("conditional")
+
+
 def kill_from_outside(procedure: str, folder: Path, drawn: random.Random, seconds: float) -> int:
     """Kill after random times until the run ends by itself; how often that took."""
     resume, kills = False, 0

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from unroll.base import untrusted
+from unroll.base import locks, untrusted
 from unroll.base.errors import RunError, SaveError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 LONGEST = 200  # a file's name is part of its temporary's name up to this many bytes
 OLD = 3600.0  # seconds after which a temporary file of an older version, which has no lock, is left over
 TRIES = 10
+READERS = (0.01, 0.05, 0.2, 0.5)  # seconds between attempts to replace a file that somebody has open
 HEADER = 32 * untrusted.MEGABYTE  # the most bytes of a sealed file's header
 _PARTIAL_NAME = re.compile(r"(?P<name>.+?)(?P<token>\.[0-9a-f]+-[0-9a-f]{8})?" + re.escape(PARTIAL), re.DOTALL)
 _BLANK = "0" * 64
@@ -58,7 +59,7 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
             for piece in pieces:
                 file.write(piece)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
             put_in_place(temporary, file, path)
     except OSError as error:
         raise SaveError(f"Could not save {path}: {error.strerror or error}.") from None
@@ -68,15 +69,26 @@ def write_temporary(path: Path, file: BinaryIO, content: bytes) -> None:
     """Write and sync a temporary file that is open."""
     file.write(content)
     file.flush()
-    os.fsync(file.fileno())
+    sync(file.fileno())
 
 
 def put_in_place(temporary: Path, file: BinaryIO, path: Path) -> None:
     """Rename a synced temporary file, for good; it stays locked until it has its name."""
-    if os.name == "nt":  # Windows renames no open file
+    try:
+        os.replace(temporary, path)
+    except PermissionError:  # Windows renames no open file, and replaces none that somebody reads just now
         file.close()
-    os.replace(temporary, path)
+        _replace_in_the_end(temporary, path)
     sync_folder(path.parent)
+
+
+def _replace_in_the_end(temporary: Path, path: Path) -> None:
+    for wait in READERS:
+        with suppress(PermissionError):
+            os.replace(temporary, path)
+            return
+        time.sleep(wait)
+    os.replace(temporary, path)
 
 
 @contextmanager
@@ -108,7 +120,7 @@ def _hold(handle: int) -> bool | None:
     """Lock an open file until it is closed; False if another process has locked it, None if locks do not work here."""
     try:
         import fcntl
-    except ImportError:  # not on this platform
+    except ImportError:  # Windows, where nobody could read back what is locked
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,7 +153,7 @@ def _left_over(path: Path, known: bool) -> bool:
     """Whether no process is writing this temporary file; older versions did not lock theirs."""
     try:
         status = untrusted.require_regular(path)
-        if not known:
+        if not known or not locks.as_posix():  # Windows itself keeps a file that is open
             return time.time() - status.st_mtime > OLD
         with untrusted.open_file(path) as file:
             return _hold(file.fileno()) is True
@@ -150,17 +162,39 @@ def _left_over(path: Path, known: bool) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that a rename in it survives a crash."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Sync a folder, so that a rename in it survives a crash. Windows opens no folder; its disk keeps a journal."""
     try:
-        os.fsync(handle)
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        if hasattr(os, "O_DIRECTORY"):
+            raise
+        return
+    try:
+        sync(handle)
     finally:
         os.close(handle)
+
+
+def sync(handle: int) -> None:
+    """Make what was written last. On a Mac fsync leaves it in the disk's own memory, and another call does not."""
+    if not _sync_as_a_mac(handle):
+        os.fsync(handle)
+
+
+def _sync_as_a_mac(handle: int) -> bool:
+    with suppress(ImportError, OSError):  # Windows, or a disk that knows no more than fsync
+        import fcntl
+
+        if (full := getattr(fcntl, "F_FULLFSYNC", None)) is not None:
+            fcntl.fcntl(handle, full)
+            return True
+    return False
 
 
 def append(path: Path, line: str) -> int:
     """Add a line to a file and sync it; return the file's new size."""
     try:
+        untrusted.refuse_link(path)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | untrusted.CAREFULLY, 0o666)
         with os.fdopen(handle, "ab") as file:
             status = os.fstat(handle)
@@ -170,7 +204,7 @@ def append(path: Path, line: str) -> int:
                 raise OSError(errno.EMLINK, "it has a second name elsewhere, whose content would change with it")
             file.write(line.encode() + b"\n")
             file.flush()
-            os.fsync(handle)
+            sync(handle)
             return file.tell()
     except OSError as error:
         raise SaveError(f"Could not write to {path}: {error.strerror or error}.") from None
@@ -188,7 +222,7 @@ def cut(path: Path, size: int) -> None:
         handle = os.open(path, os.O_WRONLY | untrusted.CAREFULLY)
         try:
             os.ftruncate(handle, size)
-            os.fsync(handle)
+            sync(handle)
         finally:
             os.close(handle)
     except OSError as error:

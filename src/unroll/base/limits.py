@@ -76,7 +76,8 @@ def memory_left() -> float:
     with suppress(ImportError, OSError, ValueError):
         import resource
 
-        in_use = dict(line.split()[:2] for line in Path("/proc/self/status").read_text().splitlines() if "kB" in line)
+        lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+        in_use = dict(line.split()[:2] for line in lines if "kB" in line)
         left = [
             resource.getrlimit(getattr(resource, name))[0] - 1024 * int(in_use[line]) - later
             for name, (line, later) in LATER.items()

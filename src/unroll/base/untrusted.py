@@ -58,6 +58,12 @@ def unlike_file(mode: int) -> str | None:
     return next((words for words, holds in kinds.items() if holds(mode)), "a device")
 
 
+def refuse_link(path: Path) -> None:
+    """An OSError for a link, before it is opened by a system that can only follow it."""
+    if not _NO_LINK and os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a link, not a regular file")
+
+
 def is_regular(path: Path) -> bool:
     """Whether this is a regular file and no link."""
     try:

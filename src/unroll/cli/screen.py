@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,6 +101,8 @@ def shell_word(path: str | Path) -> str:
     ("'a run'", "$'a\\\\x1brun'")
     """
     text = str(path)
+    if sys.platform == "win32":  # whose shells know no other quotes; its names hold neither these nor line ends
+        return subprocess.list2cmdline([one_line(text)])
     if one_line(text) == text:
         return shlex.quote(text)
     kept = {"'": "\\'", "\\": "\\\\"}

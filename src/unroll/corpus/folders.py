@@ -112,6 +112,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
-        return entry.stat()
+        status = entry.stat()
+        # Windows says less of a file while it lists a folder than when it is asked for that file.
+        return status if status.st_ino else os.stat(entry.path)
     except OSError:
         return None

@@ -18,6 +18,10 @@ from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.network import Layer, Network
 
+NO_APPLE_GPU = (
+    "--device mps: Apple's GPU has no float64, in which losses, perplexities and the optimiser's step count are added "
+    "up. Use --device cpu."
+)
 THREADS_A_CORE = 8  # more can only be a mistake, and thousands of threads take longer to start than a run takes
 
 
@@ -59,6 +63,8 @@ def outline(experiment: Experiment) -> Network:
 
 def find(name: str) -> torch.device:
     """The device behind a name, or why there is none."""
+    if kind(name) == "mps":
+        raise ConfigurationError(NO_APPLE_GPU)
     try:
         device = torch.device(name)
     except RuntimeError:

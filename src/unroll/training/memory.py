@@ -8,8 +8,10 @@ Shapes: T time, B rows, K scored positions, H hidden, D dense, V vocabulary.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -91,24 +93,46 @@ def available(device: torch.device) -> int:
     free = devices.free_memory(device)
     if free is not None:
         return int(free * (1 - FREE))
-    return int(min(_free_in_system(), _free_in_container(), limits.memory_left()) * (1 - FREE))
+    most = min(_free_in_system(), _free_in_container(), limits.memory_left())
+    return int(most * (1 - FREE)) if math.isfinite(most) else sys.maxsize  # a system that tells nothing
 
 
 def _free_in_system() -> float:
     with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text("utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024.0 * int(line.split()[1])
     with suppress(OSError, ValueError, AttributeError):
         return 0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _free_in_windows()
+
+
+def _free_in_windows() -> float:
+    status = _MemoryStatus(ctypes.sizeof(_MemoryStatus))
+    with suppress(OSError, AttributeError):
+        if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):  # type: ignore[attr-defined]
+            return float(status.free)
     return math.inf
+
+
+class _MemoryStatus(ctypes.Structure):
+    """What Windows tells of the memory; the numbers that are not looked at are together."""
+
+    _fields_ = (
+        ("bytes", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        ("total", ctypes.c_uint64),
+        ("free", ctypes.c_uint64),
+        ("others", ctypes.c_uint64 * 5),
+    )
 
 
 def _free_in_container() -> float:
     """A container's limit is not in /proc/meminfo."""
     folder = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
-        return float(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+        most, in_use = (int((folder / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
+        return float(most - in_use)
     return math.inf
 
 

@@ -8,7 +8,8 @@ from types import FrameType
 from typing import Any
 
 HANGUP = getattr(signal, "SIGHUP", None)  # a terminal's window is closed, or its connection lost
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *([HANGUP] if HANGUP else []))
+BREAK = getattr(signal, "SIGBREAK", None)  # Ctrl-Break, of Windows
+SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP, BREAK) if number)
 
 
 class Pressed(Exception):

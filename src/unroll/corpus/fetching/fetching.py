@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from unroll.base import atomic_files, plain_files
+from unroll.base import atomic_files, locks, plain_files
 from unroll.base.cache import cache_folder
 from unroll.base.errors import ConfigurationError, CorpusError, did_you_mean
 from unroll.corpus.datasets import DATASETS, PAPER_BLOBS
@@ -204,10 +204,7 @@ def _held(name: str) -> Iterator[Path]:
         with saving(lock := folder / f"{name}.lock"):
             folder.mkdir(parents=True, exist_ok=True)
             handle = stack.enter_context(plain_files.open_to_hold(lock))
-            with suppress(ImportError):  # not on this platform: nothing to hold it with
-                import fcntl
-
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            locks.take(handle.fileno(), wait=True)
         yield folder
 
 

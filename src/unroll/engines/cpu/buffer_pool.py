@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import sys
 import threading
 from collections.abc import Callable, Hashable
@@ -28,7 +29,8 @@ LARGE = 1 << 21  # bytes of a large page, where the system has such: fewer addre
 
 
 def _new(size: int) -> mmap.mmap:
-    room = mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # a process that forks shares nothing it writes to
+    # A process that forks shares nothing it writes to; Windows forks none.
+    room = mmap.mmap(-1, size, access=mmap.ACCESS_COPY if hasattr(os, "fork") else mmap.ACCESS_WRITE)
     if size >= LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them
             room.madvise(mmap.MADV_HUGEPAGE)

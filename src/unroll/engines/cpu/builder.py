@@ -12,18 +12,25 @@ wherever they lie in memory and whatever is computed beside them.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Any
 
 MISSING = "it needs llvmlite, to make code for this processor: pip install 'unroll-rnn[fast]'"
+ELSEWHERE = "it makes machine code on Linux alone, since it was never run on another system"
 VECTORS = 2  # vectors side by side in a panel of a matrix (see `products.py`)
 
 
 def available() -> bool:
     """Whether machine code can be made here."""
-    return importlib.util.find_spec("llvmlite") is not None
+    return sys.platform == "linux" and importlib.util.find_spec("llvmlite") is not None
+
+
+def missing() -> str:
+    """Why no machine code can be made here, in words."""
+    return MISSING if sys.platform == "linux" else ELSEWHERE
 
 
 class Value:

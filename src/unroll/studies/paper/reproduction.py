@@ -28,7 +28,7 @@ from unroll.studies.paper.experiments import Scale, Wanted, open_all, series_by_
 from unroll.studies.paper.figures import FIGURES, Series, training
 from unroll.studies.paper.folder import ReproductionFolder
 from unroll.studies.paper.records import Curve, Record, Time
-from unroll.sweep import sweep
+from unroll.sweep import launchers, sweep
 from unroll.sweep.deduplicate import Training
 from unroll.sweep.launchers import Report, RunEnded
 from unroll.sweep.plan import Plan
@@ -182,9 +182,9 @@ class Reproduction:
             yield report
 
     def _launcher(self, plan: Plan) -> str:
-        """Small models on a CPU train one fleet a core."""
+        """Small models on a CPU train one fleet a core, where processes can be started."""
         one_fleet_a_core = not self.scale.whole and all(devices.is_host(fleet.device) for fleet in plan.fleets)
-        return "processes" if one_fleet_a_core else "local"
+        return "processes" if one_fleet_a_core and not launchers.problem("processes") else "local"
 
     def _harvest(self, trainings: Sequence[Training], fleets: Sequence[set[str]]) -> None:
         """Put the curves of finished fleets into the records; then their folders may go."""

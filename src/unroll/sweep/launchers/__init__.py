@@ -3,7 +3,9 @@
     run(jobs, library)      train these fleets, in whatever order and place; what happens comes out as it does
 
 and, where jobs are trained by other processes, `ELSEWHERE = True`: plug-ins that were registered by this one are
-refused before any work. A job is plain data, so that it can travel to another process or machine; so are the reports
+refused before any work. One that does not work on every system also supplies `why_not()`: None, or the reason in words.
+
+A job is plain data, so that it can travel to another process or machine; so are the reports
 that come back. `work` trains one job wherever it is called, and is all that a launcher has to call.
 
 What every launcher keeps to:
@@ -17,7 +19,8 @@ that befalls a fleet is a report, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -134,5 +137,9 @@ def require_reach(name: str, experiments: Iterable[Experiment]) -> None:
 
 
 def problem(name: str) -> str | None:
-    """Why there is no such launcher, or None."""
-    return plugins.problem("launchers", name, "launcher")
+    """Why there is no such launcher here, or None."""
+    wrong = plugins.problem("launchers", name, "launcher")
+    if wrong or hasattr(signal, "pthread_sigmask"):  # a POSIX system has all that a launcher needs
+        return wrong
+    reason: Callable[[], str | None] = getattr(load(name), "why_not", lambda: None)
+    return reason()

@@ -37,6 +37,10 @@ PATIENCE = 60.0  # seconds to save in, before a process is ended
 OFTEN = 0.2  # seconds between two looks for a signal, while no process has anything to say
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 READY = "ready"
+WINDOWS = (
+    "The launcher processes needs a POSIX system: Windows ends a process without letting it save. "
+    "Leave --launcher out: runs are trained in this process."
+)
 BEGIN = """
 import sys
 from multiprocessing.connection import Connection
@@ -60,6 +64,11 @@ class Worker:
         """Send something; that a process is gone is noticed where it is listened to."""
         with suppress(OSError):
             self.line.send(what)
+
+
+def why_not() -> str | None:
+    """Why no process can be asked to save and end here, in words; None where that can be."""
+    return None if hasattr(signal, "pthread_sigmask") else WINDOWS
 
 
 def cores() -> int:

@@ -39,7 +39,7 @@ def supports(network: Network, device: torch.device) -> str | None:
         return f"it is made for the CPU, and this device is {device.type}"
     if cells.of(network.cell) is None:
         return "it has no machine code for this cell"
-    return None if builder.available() else builder.MISSING
+    return None if builder.available() else builder.missing()
 
 
 def run(network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:
