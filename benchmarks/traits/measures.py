@@ -24,7 +24,7 @@ from torch import Tensor
 
 from unroll.base import randomness
 from unroll.corpus.synthetic import Copy
-from unroll.model import conditioning
+from unroll.model import conditioning, head
 from unroll.model.model import Model
 from unroll.model.network import States
 from unroll.runs import perplexities
@@ -200,5 +200,5 @@ def _parts(model: Model, h_MTBH: Tensor, targets_MTB: Tensor) -> Iterator[Tensor
     at = 0
     for logits_MnBV in perplexities.logits(model, h_MTBH):
         n = logits_MnBV.shape[1]
-        yield perplexities.nll(logits_MnBV, targets_MTB[:, at : at + n])
+        yield head.nll(logits_MnBV, targets_MTB[:, at : at + n])
         at += n

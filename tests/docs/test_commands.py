@@ -21,8 +21,8 @@ WRONG: Any = typer.BadParameter.__base__  # what a command raises for words that
 
 def parse(words: list[str]) -> None:
     """Read a command line as `unroll` would, and do nothing."""
-    name, *rest = words
-    command = COMMAND.commands[name]
+    _, command, rest = COMMAND.resolve_command(typer.Context(COMMAND), words)
+    name = words[0]
     if subcommands := getattr(command, "commands", None):
         name, *rest = rest
         command = subcommands[name]

@@ -89,7 +89,7 @@ def test_streams_that_wait_for_a_row_draw_what_they_would_have_drawn_at_once(
 ) -> None:
     model, streams = one_model(), mixed_streams(70)
     at_once = probabilities(model, streams, procedure)
-    monkeypatch.setattr(steppers, "MOST", rows)
+    monkeypatch.setattr(steppers, "MOST_ROWS", rows)
     for got, expected in zip(probabilities(model, streams, procedure), at_once, strict=True):
         check_same(got, expected)
 

@@ -1,1 +1,1 @@
-"""The model in plain terms: cells, initial values, optimisers, conditioning, and the interface to the engines."""
+"""What is computed, said once and plainly: cells, initial values, optimisers, conditioning, the model."""

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from dropping import dropped_in
 from exchange_cases import of_scheme, random_run
 from helpers import CPU, check_close, check_identical, every_cell, random_ids, tiny_corpus
 from torch import nn
 
 from unroll import Run, from_torch, hidden_states, to_torch
-from unroll.base import plugins
 from unroll.base.errors import ConfigurationError
 from unroll.engines.choice import engine_of
-from unroll.model import cells
 from unroll.runs.exchange.cell_layers import PlainLayers
 from unroll.runs.exchange.sequence_model import SequenceModel
 from unroll.training.learner import Learner
@@ -193,11 +192,8 @@ def own_cell(tmp_path: Path) -> Iterator[None]:
     """One more file among the cells."""
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "leaky.py").write_text(OWN_CELL)
-    cells.__path__.append(str(tmp_path / "cells"))
-    plugins._found.cache_clear()
-    yield
-    cells.__path__.remove(str(tmp_path / "cells"))
-    plugins._found.cache_clear()
+    with dropped_in("cells", folder=tmp_path):
+        yield
 
 
 @pytest.mark.usefixtures("own_cell")
