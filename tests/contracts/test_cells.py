@@ -75,7 +75,8 @@ def test_backward_equals_autograd_while_clipping(cell: str, peepholes: str, shar
     one = cells.load(cell, peepholes)
     limit = float(check_backward(one, INACTIVE).quantile(1 - share))
     clipped = (check_backward(one, limit) > limit).double().mean()
-    assert share - 0.1 <= clipped <= share + 0.1
+    # Clipping one gate lowers the gradients of gates behind it, so fewer pass the limit than the share says.
+    assert share - 0.2 <= clipped <= share + 0.1
 
 
 @every_cell

@@ -47,7 +47,7 @@ def test_every_setting_is_an_option_with_a_sentence_of_help(name: str) -> None:
 
 
 def test_every_field_stands_in_a_table_of_run_toml() -> None:
-    filled = Experiment(evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3))
+    filled = Experiment(kind="ids", separator=",", evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3))
     written = [name for part in to_tables(filled).values() for name in part]
     assert len(written) == len(set(written)) == len(fields(Experiment)) - 1 + len(fields(Scheme))
 
