@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from unroll import Experiment, Scheme
 from unroll.base.errors import ConfigurationError
-from unroll.cli import app, options
+from unroll.cli import command, options
 from unroll.experiment.experiment import to_tables, write_toml
 from unroll.experiment.settings import columns_of, help_of, options_of, settings_of, up_to
 from unroll.experiment.settings import setting as a_setting
@@ -29,11 +29,6 @@ class Longer(Experiment):
     """An experiment with one line more."""
 
     heads: int = a_setting("model", 4, "Heads of attention [{default}].", up_to(64), shared=True, newer=True)
-
-
-def command(name: str) -> Any:
-    """A command of the command line, as the framework has made it."""
-    return typer.main.get_command(app).commands[name]
 
 
 @pytest.mark.parametrize("name", ["train", "sweep"])

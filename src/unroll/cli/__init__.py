@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +18,7 @@ from unroll.cli import (
     evaluate,
     export,
     memorised,
+    options,
     report,
     reproduce,
     sample,
@@ -24,15 +27,49 @@ from unroll.cli import (
     train,
 )
 from unroll.cli.screen import show
+from unroll.experiment.experiment import Experiment
+from unroll.experiment.scheme import Scheme
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train.train,
+    "eval": evaluate.evaluate,
+    "sample": sample.sample,
+    "score": score.score,
+    "drift": drift.drift,
+    "memorised": memorised.memorised,
+    "export": export.export,
+    "sweep": sweep.sweep,
+    "reproduce": reproduce.reproduce,
+    "report": report.report,
+    "bench": bench.bench,
+    "check": check.check,
+}
+
+
+@cache
+def _whole(name: str) -> Any:
+    function = COMMANDS[name]
+    if name == "train":
+        function = options.with_settings(train=Scheme, preset=Experiment)(function)
+    elif name == "sweep":
+        function = options.with_settings(lists=True, train=Scheme, preset=Experiment)(function)
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    alone.command(name)(function)
+    return typer.main.get_command(alone)
+
+
+def command(name: str) -> Any:
+    """A command with all its options."""
+    return sample.command() if name == "sample" else _whole(name)
 
 
 class _Commands(TyperGroup):
-    """The commands; one whose options are plug-ins is made whole only when it is called."""
+    """The commands by name and first sentence. Only the one that is called is made whole: that takes time."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that these arguments name."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, sample.command() if name == "sample" else command, rest
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, command(name) if name in COMMANDS else listed, rest
 
 
 app = typer.Typer(
@@ -80,16 +117,14 @@ def unroll(
     """
 
 
-app.command("train")(train.train)
-app.command("eval")(evaluate.evaluate)
-app.command("sample")(sample.sample)
-app.command("score")(score.score)
-app.command("drift")(drift.drift)
-app.command("memorised")(memorised.memorised)
-app.command("export")(export.export)
-app.command("sweep")(sweep.sweep)
-app.command("reproduce")(reproduce.reproduce)
-app.command("report")(report.report)
-app.command("bench")(bench.bench)
-app.command("check")(check.check)
+def _name_only(function: Callable[..., None]) -> Callable[[], None]:
+    def without_options() -> None:
+        """Stand for a command in the list of commands."""
+
+    without_options.__doc__ = function.__doc__
+    return without_options
+
+
+for _name, _function in COMMANDS.items():
+    app.command(_name)(_name_only(_function))
 app.add_typer(data.app, name="data")

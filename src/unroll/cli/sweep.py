@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from unroll.sweep.folder import SweepFolder
 
 
-@options.with_settings(lists=True, train=Scheme, preset=Experiment)
 def sweep(
     corpora: Annotated[
         list[str] | None,

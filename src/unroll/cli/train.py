@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _RESUMABLE = {"batches", "device", "threads"}
 
 
-@options.with_settings(train=Scheme, preset=Experiment)
 def train(
     corpus: Annotated[
         str | None,
