@@ -90,7 +90,7 @@ def test_music_beside_a_text_is_told_and_never_taken_for_what_was_not_asked_for(
     assert Corpus.open(".").vocabulary.kind == "notes"
     assert Corpus.open(".").name == tmp_path.name
     assert Corpus.open(".", ext=(".mid",)).tokens == 3
-    with pytest.raises(CorpusError, match=r"no text in it that --ext \.c"):
+    with pytest.raises(CorpusError, match=r'no text in it that ext="\.c"'):
         Corpus.open(".", ext=(".c",))
     folder_of(tmp_path, readme_txt=b"Tunes of mine.")
     (note,) = Corpus.open(".").notes

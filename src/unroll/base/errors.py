@@ -18,18 +18,20 @@ import difflib
 from collections.abc import Iterable
 
 from unroll.base.printable import one_line
+from unroll.base.wording import in_words
 
 
 class UnrollError(Exception):
     """The root of the tree. What is wrong may quote a name or a file from anywhere: each problem is one printable line.
 
-    A message is for people, in a notebook's traceback and in a log as well as on our own command line.
+    A message is for people, in a notebook's traceback and in a log as well as on our own command line. It is written
+    with the command line's options, and names arguments where Python asked.
     """
 
     exit_code = 1
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(map(one_line, problems))
+        self.problems = tuple(in_words(one_line(problem)) for problem in problems)
         super().__init__(*self.problems)
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.base.wording import go_on_with_sweep
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices, precisions
@@ -141,7 +142,7 @@ def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
         raise RunError(
             f"{folder.path} holds another sweep: {len(now - before)} of the experiments asked for are not in it, and "
             f"{len(before - now)} of its own are not asked for. Choose another folder with --out, or go on with what "
-            f"it holds: unroll sweep --resume {folder.path}"
+            f"it holds: {go_on_with_sweep(folder.path)}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from unroll.base.wording import in_words
 from unroll.training.learner import Learner
 
 
@@ -44,3 +45,6 @@ class Warned(Event):
     """Something that the user should know."""
 
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", in_words(self.message))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from unroll.base import plugins
+from unroll.base.wording import in_words
 from unroll.experiment.experiment import Experiment
 
 if TYPE_CHECKING:  # naming the launchers must not cost an import of torch
@@ -81,6 +82,9 @@ class Failed(Report):
     reason: str
     traceback: str | None = None  # where the reason is a fault of the program
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", in_words(self.reason))
+
 
 @dataclass(frozen=True)
 class TooLarge(Report):
@@ -94,6 +98,9 @@ class Noted(Report):
     """Something that the user should know."""
 
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", in_words(self.message))
 
 
 class Launcher(Protocol):
