@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unroll.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from unroll.base.errors import UnrollError
+    from unroll.base.errors import Interrupted, UnrollError
     from unroll.corpus.corpus import Corpus
     from unroll.experiment.decoding import Decoding
     from unroll.experiment.experiment import PRESETS, Experiment
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
     from unroll.sweep.sweep import train_all
-    from unroll.training.loop import train, train_fleet
+    from unroll.training.events import Ended, Evaluated, Stepped, Warned
+    from unroll.training.loop import resume, train, train_fleet
 
 _HOMES = {
     "Scheme": "experiment.scheme",
@@ -35,6 +36,11 @@ _HOMES = {
     "grid": "experiment.grids",
     "Corpus": "corpus.corpus",
     "train": "training.loop",
+    "resume": "training.loop",
+    "Stepped": "training.events",
+    "Evaluated": "training.events",
+    "Ended": "training.events",
+    "Warned": "training.events",
     "train_fleet": "training.loop",
     "train_all": "sweep.sweep",
     "Run": "runs.loaded",
@@ -56,6 +62,7 @@ _HOMES = {
     "surprisals": "runs.scoring",
     "Scored": "runs.scoring",
     "UnrollError": "base.errors",
+    "Interrupted": "base.errors",
 }
 
 __all__ = [
@@ -64,7 +71,10 @@ __all__ = [
     "Corpus",
     "Decoding",
     "Drift",
+    "Ended",
+    "Evaluated",
     "Experiment",
+    "Interrupted",
     "Memorised",
     "Perplexity",
     "Request",
@@ -72,14 +82,17 @@ __all__ = [
     "Sample",
     "Scheme",
     "Scored",
+    "Stepped",
     "Token",
     "UnrollError",
+    "Warned",
     "__version__",
     "grid",
     "load",
     "memorised",
     "perplexity",
     "perplexity_since_reset",
+    "resume",
     "sample",
     "sample_all",
     "score",

@@ -67,9 +67,14 @@ class SaveError(UnrollError):
 class Interrupted(UnrollError):
     """Ctrl-C, SIGTERM or a closed terminal, after everything was saved."""
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"Interrupted by signal {signal_number}.")
+    def __init__(self, signal_number: int, going_on: str = "") -> None:
+        super().__init__(f"Interrupted by signal {signal_number}.{going_on and ' '}{going_on}")
+        self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+
+    def with_advice(self, command: str) -> Interrupted:
+        """The same, and how to go on."""
+        return Interrupted(self.signal_number, f"Everything is saved. Go on with: {command}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
