@@ -137,15 +137,22 @@ def place(progress: bool | None) -> Live | None:
     Unless somebody says otherwise, a notebook and a terminal show it, and a program whose standard error goes
     elsewhere is silent. With True it writes lines there; with False nothing shows anything.
     """
-    if progress is not None and not isinstance(progress, bool):
-        raise ConfigurationError(f"progress must be True, False or None. Got {progress!r}.")
+    require_progress(progress)
     if progress is False:
         return None
     if in_notebook():
         return Notebook()
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr is None or sys.stderr.closed:
+        return None
+    if sys.stderr.isatty():
         return Terminal()
     return Log() if progress else None
+
+
+def require_progress(progress: bool | None) -> None:
+    """Refuse what is no answer to whether progress is shown."""
+    if progress is not None and not isinstance(progress, bool):
+        raise ConfigurationError(f"progress must be True, False or None. Got {progress!r}.")
 
 
 def in_notebook() -> bool:

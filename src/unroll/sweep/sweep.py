@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.base.live import require_progress
 from unroll.base.wording import go_on_with_sweep
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
@@ -65,6 +66,7 @@ def train_all(
     from unroll.sweep.progress import watched  # which knows the reports of this file
 
     require_choice(exist)
+    require_progress(progress)
     library = Library(corpora or ())
     if corpora is not None:
         experiments = [c.described_in(e) for e, c in zip(experiments, corpora, strict=True)]

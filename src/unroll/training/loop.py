@@ -18,6 +18,7 @@ import torch
 
 from unroll.base import generators, limits
 from unroll.base.errors import Interrupted
+from unroll.base.live import require_progress
 from unroll.base.wording import go_on
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import open_corpus
@@ -67,6 +68,7 @@ def train(
     ('finished', [1, 2, 3, 4, 5])
     """
     occupied.require_choice(exist)
+    require_progress(progress)
     corpus = corpus or open_corpus(experiment)
     folder = RunFolder(out)
     if exist == "error":
