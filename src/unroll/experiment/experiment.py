@@ -18,6 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.experiment.field_help import corpus_name, documented
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
@@ -114,6 +115,7 @@ class Experiment:
     threads: int | None = _setting("machine", None, _at_least(1), trains=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "corpus", corpus_name(self.corpus))
         for setting in fields(self):
             if setting.type == "float" and type(getattr(self, setting.name)) is int:
                 object.__setattr__(self, setting.name, as_float(getattr(self, setting.name)))
@@ -155,6 +157,10 @@ class Experiment:
             if self.cell != "lstm" and value != getattr(Experiment, name):
                 found.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
         return found
+
+
+Experiment.__doc__ = documented(Experiment)
+Scheme.__doc__ = documented(Scheme)
 
 
 @cache
