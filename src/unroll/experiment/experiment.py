@@ -159,10 +159,6 @@ class Experiment:
         return found
 
 
-Experiment.__doc__ = documented(Experiment)
-Scheme.__doc__ = documented(Scheme)
-
-
 @cache
 def _hints(described: type) -> dict[str, Any]:
     """The types of a class's fields: they are looked at for every experiment, and slow to find."""
@@ -351,3 +347,7 @@ def _carries(state: str) -> bool:
     """Whether a window starts where the row's last one left off; an unknown name is refused elsewhere."""
     known = plugins.problem("state_origins", state, "state") is None
     return known and bool(plugins.load("state_origins", state).CARRIES)
+
+
+Experiment.__doc__ = documented(Experiment)
+Scheme.__doc__ = documented(Scheme)
