@@ -110,6 +110,18 @@ def test_a_note_stands_on_a_line_of_its_own_in_a_log(tmp_path: Path) -> None:
     assert errors.getvalue().startswith("note: k1 = 12 is above k2 = 10")
 
 
+def test_what_should_be_known_of_a_text_is_said_first_in_the_words_of_python(tmp_path: Path) -> None:
+    rare = Corpus.from_text("to be or not to be, that is the question. " * 100 + "ß", min_count=2)
+    assert rare.notes
+    for begin in (
+        lambda: train(TINY, tmp_path / "run", rare, progress=True),
+        lambda: train_all([TINY], tmp_path / "sweep", [rare], most=1, progress=True),
+    ):
+        with redirect_stderr(io.StringIO()) as errors:
+            begin()
+        assert errors.getvalue().startswith("note: 1 tokens rarer than min_count=2 became")
+
+
 def test_a_stream_that_is_closed_before_or_meanwhile_stops_no_training(tmp_path: Path) -> None:
     stream = io.StringIO()
     for run in ("open", "closed"):

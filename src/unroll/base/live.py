@@ -142,9 +142,10 @@ def place(progress: bool | None) -> Live | None:
         return None
     if in_notebook():
         return Notebook()
-    if sys.stderr is None or sys.stderr.closed:
+    # A window without a console has none, and whatever stands in for it need not be a file.
+    if sys.stderr is None or getattr(sys.stderr, "closed", False):
         return None
-    if sys.stderr.isatty():
+    if getattr(sys.stderr, "isatty", bool)():
         return Terminal()
     return Log() if progress else None
 

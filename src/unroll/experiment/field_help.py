@@ -8,6 +8,7 @@ from typing import Any
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError
+from unroll.base.wording import in_words, shell_words
 
 # Fields that are no option of their own: facts that a training records, and the parts of a scheme.
 WORDS = {
@@ -58,4 +59,5 @@ def _sentence(each: Field[Any]) -> str:
     family = getattr(known, "family", None)
     # The default stands before the sentence already.
     words = said.replace(" [{default}]", "").format(names=", ".join(plugins.names(family)) if family else "")
-    return f"\n        {words}"
+    with shell_words(False):
+        return f"\n        {in_words(words)}"

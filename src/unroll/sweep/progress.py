@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 
 from unroll.base import live
 from unroll.base.durations import duration
+from unroll.base.wording import in_words
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
 from unroll.sweep.sweep import Planned
 from unroll.training.pace import scores
@@ -20,10 +21,14 @@ def watched(
     reports: Generator[Report, None, None],
     progress: bool | None = None,
     on_event: Callable[[Report], object] | None = None,
+    notes: Iterable[str] = (),
 ) -> None:
-    """Train to the end. Where `on_event` raises, what was trained is saved, and the error goes on to the caller."""
+    """Train to the end; `notes` are said first.
+
+    Where `on_event` raises, what was trained is saved, and the error goes on to the caller.
+    """
     place = live.place(progress)
-    shown = Progress(place) if place is not None else None
+    shown = Progress(place, notes) if place is not None else None
     # Closed at once, not when somebody lets go of the traceback: that is when it saves.
     with closing(reports):
         try:
@@ -40,8 +45,10 @@ def watched(
 class Progress:
     """What is shown of a sweep."""
 
-    def __init__(self, place: live.Live) -> None:
+    def __init__(self, place: live.Live, notes: Iterable[str] = ()) -> None:
         self.place = place
+        for note in notes:
+            place.note(in_words(note))
         self.batches: dict[str, int] = {}  # of each run, in all
         self.done: dict[str, int] = {}
         self.states: dict[str, str] = {}

@@ -79,7 +79,8 @@ def train_all(
             devices.resolve(experiment)
         occupied.replace(folder)
     try:
-        watched(sweep(folder, library, asked, most, save_every, launcher), progress, on_event)
+        notes = dict.fromkeys(note for experiment in asked for note in library.open(experiment).notes)
+        watched(sweep(folder, library, asked, most, save_every, launcher), progress, on_event, notes)
     except Interrupted as error:
         raise error.with_advice(go_on_with_sweep(folder.path)) from None
     return results(folder)

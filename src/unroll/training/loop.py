@@ -84,7 +84,8 @@ def train(
             out, asked.batches, device, asked.threads, corpus,
             progress=progress, on_event=on_event, save_every=save_every,
         )  # fmt: skip
-    _watch(train_fleet([experiment], [corpus], [out], save_every=save_every), folder, progress, on_event)
+    events = train_fleet([experiment], [corpus], [out], save_every=save_every)
+    _watch(events, folder, progress, on_event, corpus.notes)
     return _with_curve(folder, experiment.device)
 
 

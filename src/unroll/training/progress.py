@@ -8,6 +8,7 @@ from typing import Any
 
 from unroll.base import live
 from unroll.base.durations import duration
+from unroll.base.wording import in_words
 from unroll.runs import small_curve
 from unroll.training.events import Ended, Evaluated, Event, Warned
 from unroll.training.pace import evaluation_line, pace, scores
@@ -45,7 +46,7 @@ class Progress:
     def __init__(self, place: live.Live, before: Iterable[Mapping[str, Any]] = (), notes: Iterable[str] = ()) -> None:
         self.place = place
         for note in notes:
-            place.note(note)
+            place.note(in_words(note))
         self.lines = list(before)
         self.picture = small_curve.svg(self.lines)
 
