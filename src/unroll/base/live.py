@@ -16,7 +16,8 @@ from unroll.base.errors import ConfigurationError
 from unroll.base.printable import one_line
 
 REFRESH = 3  # times a second
-BAR = 20  # characters
+BAR = 12  # characters
+GAP = "   "  # between two fields of a line
 EIGHTHS = " ▏▎▍▌▋▊▉"
 _TEXT = "font:13px/1.5 system-ui,sans-serif;font-variant-numeric:tabular-nums"
 _TRACK = "height:6px;border-radius:3px;background:rgba(128,128,128,.25);overflow:hidden;max-width:480px"
@@ -81,8 +82,8 @@ class Terminal(Log):
     def draw(self, text: str, share: float, picture: str) -> None:
         """The line, no wider than the terminal: a longer one could not be drawn over."""
         width = max(shutil.get_terminal_size().columns - 1, 10)
-        line = f"{bar(share)} {text}" if width > 3 * BAR else text
-        self._write(f"\r\x1b[K{line[:width]}")
+        line = f"{bar(share)} {text}" if width > 5 * BAR else text
+        self._write(f"\r\x1b[K{fitting(line, width)}")
 
     def note(self, text: str) -> None:
         """On a line of its own, above."""
@@ -161,6 +162,18 @@ def in_notebook() -> bool:
     module = sys.modules.get("IPython")  # who never imported it is in none
     shell = module.get_ipython() if module is not None else None
     return getattr(shell, "kernel", None) is not None
+
+
+def fitting(line: str, width: int) -> str:
+    """As many fields of a line as there is room for; the first is cut where even that is too long.
+
+    >>> fitting("5 / 10 batches   perplexity 7.123   3 s left", 35)
+    '5 / 10 batches   perplexity 7.123'
+    """
+    fields = line.split(GAP)
+    while len(GAP.join(fields)) > width and len(fields) > 1:
+        fields.pop()
+    return GAP.join(fields)[:width]
 
 
 def bar(share: float, width: int = BAR) -> str:

@@ -68,10 +68,12 @@ class Progress:
 
     def _going(self, event: Event) -> str:
         loss = event.loss if event.loss is not None else (self.lines[-1]["loss"] if self.lines else None)
-        words = [f"{event.batch:,} / {event.batches:,} batches", pace(event)]
-        words += [f"loss {loss:.4f}"] if loss is not None else []
+        # The most important first: a narrow terminal drops the last.
+        tokens, _, left = pace(event).partition(live.GAP)
+        words = [f"{event.batch:,} / {event.batches:,} batches", left]
         words += [scores(dict(self.lines[-1]))] if self.lines else []
-        return "   ".join(word for word in words if word)
+        words += [tokens, f"loss {loss:.4f}" if loss is not None else ""]
+        return live.GAP.join(word for word in words if word)
 
     def _ended(self, event: Ended) -> str:
         words = [f"{event.status['state']} after {event.status['batch']:,} batches in {duration(event.seconds)}"]
