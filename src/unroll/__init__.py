@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unroll.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from unroll.base.errors import UnrollError
+    from unroll.base.errors import Interrupted, UnrollError
     from unroll.base.plugins import register
     from unroll.corpus.corpus import Corpus
     from unroll.experiment.decoding import Decoding
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
     from unroll.sweep.sweep import train_all
-    from unroll.training.loop import train, train_fleet
+    from unroll.training.events import Ended, Evaluated, Stepped, Warned
+    from unroll.training.loop import resume, train, train_fleet
 
 _HOMES = {
     "Scheme": "experiment.scheme",
@@ -41,6 +42,11 @@ _HOMES = {
     "grid": "experiment.grids",
     "Corpus": "corpus.corpus",
     "train": "training.loop",
+    "resume": "training.loop",
+    "Stepped": "training.events",
+    "Evaluated": "training.events",
+    "Ended": "training.events",
+    "Warned": "training.events",
     "train_fleet": "training.loop",
     "train_all": "sweep.sweep",
     "Run": "runs.loaded",
@@ -70,6 +76,7 @@ _HOMES = {
     "Recurrent": "runs.exchange.recurrent",
     "register": "base.plugins",
     "UnrollError": "base.errors",
+    "Interrupted": "base.errors",
 }
 
 __all__ = [
@@ -78,8 +85,11 @@ __all__ = [
     "Corpus",
     "Decoding",
     "Drift",
+    "Ended",
+    "Evaluated",
     "Experiment",
     "HiddenStates",
+    "Interrupted",
     "Memorised",
     "Perplexity",
     "Recurrent",
@@ -89,8 +99,10 @@ __all__ = [
     "Scheme",
     "Scored",
     "SequenceModel",
+    "Stepped",
     "Token",
     "UnrollError",
+    "Warned",
     "__version__",
     "from_torch",
     "grid",
@@ -100,6 +112,7 @@ __all__ = [
     "perplexity",
     "perplexity_since_reset",
     "register",
+    "resume",
     "sample",
     "sample_all",
     "score",

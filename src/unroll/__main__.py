@@ -11,6 +11,7 @@ from typing import Any
 
 from unroll.base.limits import MEMORY, shortage
 from unroll.base.printable import one_line, printable
+from unroll.base.wording import shell_words
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
         from unroll.cli import app
         from unroll.cli.screen import guarded
 
-        with guarded():
+        with guarded(), shell_words():
             # The framework hands its own exits and mistakes over instead of ending the process itself.
             code = app(standalone_mode=False)
         if code == INTERRUPTED:

@@ -26,6 +26,7 @@ STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 # The door itself; the last words where the command line could not be loaded; a program of its own that names files.
 DOORS = {
     "cli/screen.py": {"typer.echo", "sys.stdout", "sys.stderr", "Console"},
+    "base/live.py": {"sys.stderr"},  # progress in Python, where no command line is
     "__main__.py": {"print", "sys.stdout", "sys.stderr"},
     "studies/paper/page.py": {"print"},
 }

@@ -128,7 +128,7 @@ def test_a_byte_order_mark_is_left_out_and_told(tmp_path: Path) -> None:
 def test_utf_16_is_named_and_read_when_asked_for(tmp_path: Path, encoding: str) -> None:
     source = written(tmp_path, "\ufeffnaïve".encode(encoding))
     assert "is UTF-16" in refused(source)
-    assert "--encoding utf-16" in refused(source)
+    assert 'encoding="utf-16"' in refused(source)
     corpus = Corpus.open(source, encoding="utf-16")
     assert corpus.vocabulary.decode(corpus.ids) == "naïve"
     assert corpus.encoding == "utf-16"
@@ -146,7 +146,7 @@ def test_utf_16_without_its_mark_is_refused_for_a_file_and_skipped_in_a_folder(t
     source = written(tmp_path, "naïve".encode("utf-16-le"))
     words = refused(source, encoding="utf-16")
     assert "is not utf-16: " in words
-    assert "--encoding" in words
+    assert "encoding=" in words
     assert "(1 file skipped, not text: 1 binary file)" in refused(str(tmp_path), encoding="utf-16")
 
 

@@ -93,7 +93,7 @@ def test_what_a_folder_is_taken_for_is_decided_by_the_weight_of_its_files(
     assert Corpus.open(".").vocabulary.kind == "notes"
     assert Corpus.open(".").name == tmp_path.name
     assert Corpus.open(".", ext=(".mid",)).tokens == 3
-    with pytest.raises(CorpusError, match=r"no text in it that --ext \.c"):
+    with pytest.raises(CorpusError, match=r'no text in it that ext="\.c"'):
         Corpus.open(".", ext=(".c",))
     folder_of(tmp_path, readme_txt=b"Tunes.")
     (note,) = Corpus.open(".").notes

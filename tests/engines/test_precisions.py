@@ -25,7 +25,7 @@ from unroll.training.loop import train_fleet
 
 
 def test_a_precision_that_the_device_lacks_is_refused_in_words() -> None:
-    with pytest.raises(ConfigurationError, match=r"tf32 needs an NVIDIA GPU.*bfloat16. Choose another --precision"):
+    with pytest.raises(ConfigurationError, match=r"tf32 needs an NVIDIA GPU.*bfloat16. Choose another precision="):
         devices.resolve(tiny(precision="tf32"))
 
 
@@ -108,7 +108,7 @@ def test_no_kernel_takes_a_precision_that_it_would_not_compute_in(monkeypatch: p
     network = devices.outline(tiny(cell="rnn"))._replace(precision="bfloat16")
     for name in ("reference", "stacked"):
         assert "does not round what it multiplies to bfloat16" in (kernels.load(name).supports(network, CPU) or "")
-    with pytest.raises(ConfigurationError, match=r"No kernel can run this.*stacked: it does not round .*--precision"):
+    with pytest.raises(ConfigurationError, match=r"No kernel can run this.*stacked: it does not round .*precision="):
         kernels.choose(network, CPU)
 
 
@@ -166,5 +166,5 @@ def test_the_persistent_kernel_is_not_launched_with_registers_that_its_warps_can
     monkeypatch.setattr(compiler.Module, "load", lambda *_: functions)
     code = persistent._Code(hidden=128, rows=64, cell=0, tiles=1, chains=1)
     code.function("mark")
-    with pytest.raises(ConfigurationError, match=r"160 registers a thread .* 168. Choose --kernel fused"):
+    with pytest.raises(ConfigurationError, match=r'160 registers a thread .* 168. Choose kernel="fused"'):
         code.function("forward")

@@ -149,7 +149,7 @@ def test_all_problems_of_scheme_and_experiment_are_told_at_once() -> None:
     problems = told.value.problems
     assert len(problems) == 8
     assert "Did you mean lstm?" in str(told.value)
-    assert "k2 must be at least 1. Got 0. Set --k2, or k2 under [scheme] in run.toml." in problems
+    assert "k2 must be at least 1. Got 0. Set k2=, or k2 under [scheme] in run.toml." in problems
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def test_a_finished_run_is_not_trained_again(whole: Path) -> None:
 
 def test_a_folder_with_anything_in_it_is_not_written_over(whole: Path) -> None:
     before = contents(whole)
-    with pytest.raises(RunError, match=r"exists and is not empty\. Choose another folder with --out"):
+    with pytest.raises(RunError, match=r"exists and is not empty\. Choose another folder with out="):
         killing.train(PROCEDURE, whole.parent)
     assert contents(whole) == before
 

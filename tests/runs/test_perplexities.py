@@ -168,7 +168,7 @@ def test_without_a_prompt_a_sample_starts_from_a_stretch_of_the_test_set(run: Ru
 
 def test_start_carried_gives_one_perplexity_a_row(run: Run) -> None:
     if not run.experiment.scheme.carries:
-        with pytest.raises(ConfigurationError, match="--start carried needs a run with a carried state"):
+        with pytest.raises(ConfigurationError, match='start="carried" needs a run with a carried state'):
             perplexity(run, start="carried")
         return
     rows = perplexity(run, start="carried")

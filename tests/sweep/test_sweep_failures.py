@@ -246,7 +246,7 @@ def test_a_run_that_does_not_fit_alone_fails_with_the_reason_in_words(
     assert len(failures) == 3
     for failure in failures.values():
         assert failure["reason"].startswith("There is not enough memory for this run alone (CUDA out of memory. Tried)")
-        assert "Lower --hidden" in failure["reason"]
+        assert "Lower hidden=" in failure["reason"]
 
 
 def test_a_fleet_with_a_checkpoint_is_never_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

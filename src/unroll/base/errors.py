@@ -18,18 +18,20 @@ import difflib
 from collections.abc import Iterable
 
 from unroll.base.printable import one_line
+from unroll.base.wording import in_words
 
 
 class UnrollError(Exception):
     """The root of the tree. Problems may quote names and files from anywhere, so each becomes one printable line.
 
-    A message is for people: on the command line, in a notebook's traceback and in a log.
+    A message is for people: on the command line, in a notebook's traceback and in a log. It is written with the command
+    line's options, and names arguments where Python asked.
     """
 
     exit_code = 1
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(map(one_line, problems))
+        self.problems = tuple(in_words(one_line(problem)) for problem in problems)
         super().__init__(*self.problems)
 
     def __str__(self) -> str:
@@ -65,9 +67,14 @@ class SaveError(UnrollError):
 class Interrupted(UnrollError):
     """Ctrl-C, SIGTERM or a closed terminal, after everything was saved."""
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"Interrupted by signal {signal_number}.")
+    def __init__(self, signal_number: int, going_on: str = "") -> None:
+        super().__init__(f"Interrupted by signal {signal_number}.{going_on and ' '}{going_on}")
+        self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+
+    def with_advice(self, command: str) -> Interrupted:
+        """The same, and how to go on."""
+        return Interrupted(self.signal_number, f"Everything is saved. Go on with: {command}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

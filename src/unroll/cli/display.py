@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from unroll.base.errors import UnrollError
 from unroll.base.printable import one_line
-from unroll.cli.screen import console, duration, say, warn
+from unroll.cli.screen import console, say, warn
 from unroll.training.events import Evaluated, Event, Stepped, Warned
+from unroll.training.pace import evaluation_line, pace, scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,25 +38,6 @@ def watch(events: Iterable[Event], corpus: Corpus, quiet: bool) -> None:
         _plain(events)
 
 
-def pace(event: Event) -> str:
-    """Tokens a second of training, and the time left: of batches and of evaluations, each at its pace so far.
-
-    Evaluations crowd at the beginning of a run; by the clock alone a one-minute run would begin with four minutes left.
-    """
-    from unroll.training.bookkeeping import evaluation_points
-
-    experiment = event.learner.experiments[0]
-    count = event.learner.count
-    if not count or not event.seconds:
-        return ""
-    points = evaluation_points(experiment.batches, experiment.evaluations)
-    scored = sum(point <= count for point in points)
-    left = event.seconds / count * (experiment.batches - count)
-    left += event.evaluating / max(scored, 1) * (len(points) - scored)
-    tokens = experiment.rows * experiment.scheme.k2 * count / event.seconds
-    return f"{tokens:,.0f} tokens/s   {duration(left)} left"
-
-
 def spark(values: Sequence[float], width: int = 48) -> str:
     """A small curve on a logarithmic scale."""
     logs = [math.log(v) for v in values if math.isfinite(v) and v > 0][-width:]
@@ -67,19 +49,12 @@ def spark(values: Sequence[float], width: int = 48) -> str:
     return "".join(BARS[round((v - low) * scale)] for v in logs)
 
 
-def _score(metrics: dict[str, Any]) -> str:
-    return "   ".join(f"perplexity {value:,.3f} {procedure}" for procedure, value in metrics["perplexity"].items())
-
-
 def _plain(events: Iterable[Event]) -> None:
     for event in events:
         if isinstance(event, Warned):
             warn(event.message)
         elif isinstance(event, Evaluated):
-            m = event.metrics
-            of = event.learner.experiments[event.run].batches
-            loss = "" if m["loss"] is None else f"   loss {m['loss']:.4f}"
-            say(f"batch {m['batch']:>6,} / {of:,}{loss}   {_score(m)}   {pace(event)}")
+            say(evaluation_line(event))
 
 
 def _live(events: Iterable[Event], corpus: Corpus) -> None:
@@ -140,7 +115,7 @@ class _Panel:
         if self.latest:
             share = event.evaluating / max(event.seconds * len(learner.experiments) + event.evaluating, 1e-9)
             numbers += [
-                f"{_score(self.latest)} (batch {self.latest['batch']:,})",
+                f"{scores(self.latest)} (batch {self.latest['batch']:,})",
                 f"evaluation {share:.0%} of the time",
             ]
         parts: list[RenderableType] = [top, Text("   ".join(numbers))]

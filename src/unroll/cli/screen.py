@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import typer
 
 from unroll.base.atomic_files import finite
+from unroll.base.durations import duration as duration
 from unroll.base.printable import one_line, printable
 
 if TYPE_CHECKING:
@@ -114,15 +115,6 @@ def end_with_the_reader() -> None:
     """Let `| head`, when it has seen enough, end this process as it ends other commands."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-
-
-def duration(seconds: float) -> str:
-    """Say a duration: 12 s, 3 min 20 s, 2 h 5 min."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any, get_args
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
 from unroll.experiment import provenance
+from unroll.experiment.field_help import corpus_name, documented
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
 from unroll.experiment.settings import (
     Check,
@@ -148,6 +149,7 @@ class Experiment:
     threads: int | None = setting("machine", None, "CPU threads [all cores].", at_least(1), trains=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "corpus", corpus_name(self.corpus))
         for each in fields(self):
             if each.type == "float" and type(getattr(self, each.name)) is int:
                 object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
@@ -377,3 +379,7 @@ def _carries(state: str) -> bool:
     """Whether a window starts where the row's last one left off; an unknown name is refused elsewhere."""
     known = plugins.problem("state_origins", state, "state") is None
     return known and bool(plugins.load("state_origins", state).CARRIES)
+
+
+Experiment.__doc__ = documented(Experiment)
+Scheme.__doc__ = documented(Scheme)

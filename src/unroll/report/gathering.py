@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unroll.base import untrusted
 from unroll.base.errors import InputError, RunError
+from unroll.base.wording import go_on_with_sweep
 from unroll.report import run_curves
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper import records
@@ -126,7 +127,7 @@ def _sweep(path: Path, name: str) -> Gathered:
     notes = tuple(f"{name}/{run} could not be trained: {reason}" for run, reason in failures.items())
     runs = path / "runs"
     inside = sorted(runs.iterdir()) if untrusted.is_folder(runs) else []
-    nothing = f"{path} is a sweep of which no run has begun. Go on with it: unroll sweep --resume {path}."
+    nothing = f"{path} is a sweep of which no run has begun. Go on with it: {go_on_with_sweep(path)}."
     return _together(path, name, inside, nothing, notes)
 
 

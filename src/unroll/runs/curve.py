@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from unroll.base import picture_files
+from unroll.experiment.experiment import Experiment
 from unroll.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = {"windowed": "#1f5fa8", "progressive": "#c2452d"}
@@ -34,12 +37,31 @@ def draw(folder: RunFolder) -> Figure:
     """Draw the curve as a figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
 
-    experiment, status, lines = folder.experiment, folder.status, folder.metrics
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot(xscale="log", yscale="log")
+    _plot(folder.experiment, folder.status, folder.metrics, figure.add_subplot())
+    return figure
+
+
+def plot(
+    experiment: Experiment, status: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], axes: Axes | None = None
+) -> Axes:
+    """The curve on axes; without any on a new figure, as a notebook shows it."""
+    if axes is None:
+        from matplotlib import pyplot
+
+        axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")[1]
+    _plot(experiment, status, lines, axes)
+    axes.title.set_parse_math(False)  # a `$` in a name is no formula
+    return axes
+
+
+def _plot(experiment: Experiment, status: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
     for procedure, colour in COLOURS.items():
         # A perplexity too large for a float stands as null in the metrics: it is not in the picture either.
         points = [(m["sequences"], p) for m in lines if (p := m["perplexity"].get(procedure))]
@@ -64,7 +86,6 @@ def draw(folder: RunFolder) -> Figure:
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8)
-    return figure
 
 
 def thousands(value: float) -> str:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unroll.base import atomic_files, locks, untrusted
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.base.untrusted import KILOBYTE, MEGABYTE
+from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
 from unroll.runs import metric_lines, status_file
@@ -140,7 +141,7 @@ class RunFolder:
             goes_on = False
             with suppress(RunError):  # what is wrong with it is said where it is gone on with
                 goes_on = self.is_run() and not self.has_ended()
-            advice = f"Go on with it: unroll train --resume {self.path}. Or choose" if goes_on else "Choose"
+            advice = f"Go on with it: {go_on(self.path)}. Or choose" if goes_on else "Choose"
             raise RunError(f"{self.path} exists and is not empty. {advice} another folder with --out.")
 
     def is_run(self) -> bool:
@@ -398,7 +399,7 @@ class RunFolder:
             if untrusted.is_regular(self.path / "sweep.json"):
                 raise RunError(
                     f"{self.path} is a sweep: its runs are in {self.path / 'runs'}. Give one of them; "
-                    f"the sweep itself goes on with: unroll sweep --resume {self.path}"
+                    f"the sweep itself goes on with: {go_on_with_sweep(self.path)}"
                 ) from None
             raise RunError(f"{path} is missing: a run folder holds one. Copy the whole folder.") from None
         except UnicodeDecodeError as error:

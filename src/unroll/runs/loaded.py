@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,8 +24,12 @@ from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.model import Model
 from unroll.model.network import States
+from unroll.runs import card, curve, metric_lines
 from unroll.runs.folder import RunFolder
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,26 @@ class Run:
     experiment: Experiment
     vocabulary: Vocabulary
     status: dict[str, Any]
-    metrics: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]  # a line an evaluation, with flat columns as well: `pandas.DataFrame(run.metrics)`
     model: Model
     carried: States | None  # the last carried states, a row each; None where states are learned
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return card.line(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return card.page(self)
+
+    @cached_property
+    def card_text(self) -> str:
+        """The short text on the card, drawn once."""
+        return card.sample_text(self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the perplexity curve, on axes of matplotlib's or on new ones, and return the axes."""
+        return curve.plot(self.experiment, self.status, self.metrics, ax)
 
     @property
     def path(self) -> Path:
@@ -121,7 +141,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
             tuple(tensors[f"carried.{layer}.{s}"].unsqueeze(0).to(where, model.dtype) for s in model.cell.STATES)
             for layer in range(experiment.layers)
         )
-    return Run(folder, experiment, vocabulary, status, folder.metrics, model, carried, tuple(notes))
+    metrics = [metric_lines.flat(line) for line in folder.metrics]
+    return Run(folder, experiment, vocabulary, status, metrics, model, carried, tuple(notes))
 
 
 def perplexity(

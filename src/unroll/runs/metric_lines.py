@@ -73,6 +73,18 @@ def _checked(metrics: Any, before: int) -> dict[str, Any]:
     return metrics
 
 
+def flat(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """An evaluation with a column for each perplexity beside the nested ones: a row of a table.
+
+    >>> flat({"batch": 3, "perplexity": {"windowed": 7.5}})
+    {'batch': 3, 'perplexity': {'windowed': 7.5}, 'perplexity_windowed': 7.5}
+    """
+    # A perplexity too large for a float stands as null in the file.
+    scores = metrics["perplexity"].items()
+    columns = {f"perplexity_{procedure}": math.inf if value is None else value for procedure, value in scores}
+    return {**metrics, **columns}
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number; True is none here, and no count is beyond 64 bits."""
     return (type(value) is float and math.isfinite(value)) or (type(value) is int and -(2**63) <= value < 2**63)

@@ -7,25 +7,28 @@ the reason, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.base.live import require_progress
+from unroll.base.wording import go_on_with_sweep
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices, precisions
 from unroll.experiment.experiment import Experiment
 from unroll.runs.folder import RunFolder
-from unroll.sweep import launchers, table
+from unroll.sweep import launchers, occupied, table
 from unroll.sweep import plan as plans
 from unroll.sweep.deduplicate import Training, distinct
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Failed, Job, Noted, Report, TooLarge
 from unroll.sweep.plan import Fleet, Plan
 from unroll.training import memory, preflight, relocate
+from unroll.training.occupied import Exist, require_choice
 from unroll.training.signals import Pressed, Watch
 
 
@@ -36,11 +39,21 @@ def train_all(
     most: int | None = None,
     save_every: int | None = None,
     launcher: str = "local",
+    *,
+    exist: Exist = "resume",
+    progress: bool | None = None,
+    on_event: Callable[[Report], object] | None = None,
 ) -> list[table.Row]:
     """Train every experiment into the folder `out`, side by side where that is faster, and return the table.
 
-    Called again, it goes on where it stopped. `corpora` are those of the experiments; without them they are opened by
-    name. `most` is how many runs may train side by side; without it that is measured.
+    corpora      the experiments' own texts, where they are not to be opened by name
+    most         how many runs may train side by side; measured otherwise
+    save_every   batches from one checkpoint to the next; by the clock otherwise
+    launcher     where runs are trained: local, or processes, a fleet a core
+    exist        what a sweep in that folder means: `resume` goes on where it stopped, and refuses another sweep;
+                 `error` refuses any; `replace` deletes it with its runs and begins anew
+    progress     True, False, or None: a notebook and a terminal show it
+    on_event     is called with every report of what happens. Where it raises, what was trained is saved
 
     >>> import tempfile, unroll
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
@@ -50,13 +63,27 @@ def train_all(
     >>> [(row["scheme"], row["state"]) for row in rows]
     [(1, 'finished'), (2, 'finished'), (3, 'finished')]
     """
+    from unroll.sweep.progress import watched  # which knows the reports of this file
+
+    require_choice(exist)
+    require_progress(progress)
     library = Library(corpora or ())
     if corpora is not None:
         experiments = [c.described_in(e) for e, c in zip(experiments, corpora, strict=True)]
     asked = describe(experiments, library)
-    for _ in sweep(SweepFolder(out), library, asked, most, save_every, launcher):
-        pass
-    return results(SweepFolder(out))
+    folder = SweepFolder(out)
+    if exist == "error":
+        occupied.refuse(folder)
+    elif exist == "replace":
+        for experiment in asked:  # what this machine lacks is said before anything is deleted
+            devices.resolve(experiment)
+        occupied.replace(folder)
+    try:
+        notes = dict.fromkeys(note for experiment in asked for note in library.open(experiment).notes)
+        watched(sweep(folder, library, asked, most, save_every, launcher), progress, on_event, notes)
+    except Interrupted as error:
+        raise error.with_advice(go_on_with_sweep(folder.path)) from None
+    return results(folder)
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ def sweep(
     most: int | None = None,
     save_every: int | None = None,
     launcher: str = "local",
-) -> Iterator[Report]:
+) -> Generator[Report, None, None]:
     """Train what is asked, or go on with what the folder holds; ends with the table written."""
     wrong = launchers.problem(launcher)
     if wrong:
@@ -143,7 +170,7 @@ def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
         raise RunError(
             f"{folder.path} holds another sweep: {len(now - before)} of the experiments asked for are not in it, and "
             f"{len(before - now)} of its own are not asked for. Choose another folder with --out, or go on with what "
-            f"it holds: unroll sweep --resume {folder.path}"
+            f"it holds: {go_on_with_sweep(folder.path)}"
         )
 
 

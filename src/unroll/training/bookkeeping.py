@@ -18,6 +18,7 @@ from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.network import States
+from unroll.runs import metric_lines
 from unroll.runs.checkpoints import Checkpoint
 from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
@@ -202,7 +203,7 @@ class Bookkeeping:
                 continue
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
-            yield self.event(Evaluated, run=m, metrics=lines[m])
+            yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
             if count == self.experiments[m].batches:
                 yield self._end(m, None)
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from unroll.base.wording import in_words
 from unroll.training.learner import Learner
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened after `learner.count` batches."""
+    """Something happened after `batch` batches."""
 
-    learner: Learner
+    learner: Learner  # the fleet as it stands now; it goes on changing
     seconds: float  # of training so far, a run
     evaluating: float  # seconds spent on evaluation so far
     loss: float | None  # of the first run since its last evaluation, when the device was last looked at
+    batch: int = field(init=False)  # batches done when it happened
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch", self.learner.count)
+
+    @property
+    def batches(self) -> int:
+        """How many batches the longest run has in all."""
+        return max(experiment.batches for experiment in self.learner.experiments)
 
 
 @dataclass(frozen=True)
@@ -44,3 +54,7 @@ class Warned(Event):
     """Something that the user should know."""
 
     message: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "message", in_words(self.message))

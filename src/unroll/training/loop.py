@@ -1,15 +1,15 @@
 """The loop: train M runs side by side, evaluate them on a logarithmic grid, save them, and go on exactly where they
 stopped.
 
-`train` trains one run and returns it. `train_fleet` is the loop itself, a generator of what happened, so that its
-caller (the command line, a notebook, a test) decides what to show.
+`train` trains one run and returns it; `resume` goes on with one. `train_fleet` is the loop itself, a generator of what
+happened, so that its caller (the command line, a notebook, a test) decides what to show.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,8 @@ import torch
 
 from unroll.base import generators, limits
 from unroll.base.errors import Interrupted
+from unroll.base.live import require_progress
+from unroll.base.wording import go_on
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import open_corpus
 from unroll.engines import devices
@@ -26,15 +28,36 @@ from unroll.experiment.experiment import Experiment
 from unroll.runs import curve
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
+from unroll.training import occupied
 from unroll.training.bookkeeping import Bookkeeping
 from unroll.training.events import Event, Stepped
 from unroll.training.learner import Learner
+from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
+from unroll.training.preflight import resume as ready
+from unroll.training.progress import watched
 from unroll.training.signals import Pressed, Watch
 
 
-def train(experiment: Experiment, out: str | Path, corpus: Corpus | None = None) -> Run:
+def train(
+    experiment: Experiment,
+    out: str | Path,
+    corpus: Corpus | None = None,
+    *,
+    exist: Exist = "error",
+    progress: bool | None = None,
+    on_event: Callable[[Event], object] | None = None,
+    save_every: int | None = None,
+) -> Run:
     """Train one run into the folder `out` and return it.
+
+    corpus       the text, where it is not to be opened by the experiment's own name for it
+    exist        what a run in that folder means: `error` refuses it; `resume` goes on with it, returns it where it has
+                 ended, and refuses another experiment; `replace` deletes it and begins anew
+    progress     True, False, or None: a notebook and a terminal show it
+    on_event     is called with everything that happens: Stepped, Evaluated, Ended, Warned. Where it raises, what was
+                 trained is saved
+    save_every   batches from one checkpoint to the next; by the clock otherwise
 
     >>> import tempfile, unroll
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
@@ -44,11 +67,73 @@ def train(experiment: Experiment, out: str | Path, corpus: Corpus | None = None)
     >>> run.status["state"], [line["batch"] for line in run.metrics]
     ('finished', [1, 2, 3, 4, 5])
     """
+    occupied.require_choice(exist)
+    require_progress(progress)
     corpus = corpus or open_corpus(experiment)
-    for _ in train_fleet([experiment], [corpus], [out]):
-        pass
-    problem = curve.problem_saving(RunFolder(out))
-    run = load(out, device=experiment.device)
+    folder = RunFolder(out)
+    if exist == "error":
+        occupied.refuse(folder)
+    elif exist == "replace":
+        refuse_hopeless([devices.resolve(corpus.described_in(experiment))], [corpus])  # before anything is deleted
+        occupied.replace(folder)
+    else:
+        asked = corpus.described_in(experiment)
+        occupied.begin_or_require_same(folder, asked, corpus)
+        device = None if asked.device == "auto" else asked.device
+        return resume(
+            out, asked.batches, device, asked.threads, corpus,
+            progress=progress, on_event=on_event, save_every=save_every,
+        )  # fmt: skip
+    events = train_fleet([experiment], [corpus], [out], save_every=save_every)
+    _watch(events, folder, progress, on_event, corpus.notes)
+    return _with_curve(folder, experiment.device)
+
+
+def resume(
+    folder: str | Path,
+    batches: int | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    corpus: Corpus | None = None,
+    *,
+    progress: bool | None = None,
+    on_event: Callable[[Event], object] | None = None,
+    save_every: int | None = None,
+) -> Run:
+    """Go on with a run exactly where it stopped, and return it; one that has ended is returned as it is.
+
+    batches      train longer than the run was to be; only more, and only before it has ended
+    device       where to compute from now on, and with how many threads: then the last bits may differ
+    corpus       the text, where the run was trained on one in memory
+    """
+    run = RunFolder(folder)
+    if run.has_ended() and batches in (None, run.experiment.batches):
+        run.require_weights()
+        drawn = (run.path / curve.NAME).exists()
+        return load(folder, device or "auto") if drawn else _with_curve(run, device or "auto")
+    experiment, text, notes = ready(folder, batches, device, threads, corpus)
+    events = train_fleet([experiment], [text], [folder], resume=True, save_every=save_every)
+    _watch(events, run, progress, on_event, notes)
+    return _with_curve(run, experiment.device)
+
+
+def _watch(
+    events: Generator[Event, None, None],
+    folder: RunFolder,
+    progress: bool | None,
+    on_event: Callable[[Event], object] | None,
+    notes: Sequence[str] = (),
+) -> None:
+    try:
+        watched(events, progress, on_event, folder.metrics if folder.is_run() else (), notes)
+    except Interrupted as error:
+        raise error.with_advice(go_on(folder.path)) from None
+
+
+def _with_curve(folder: RunFolder, device: str) -> Run:
+    """The run, loaded, with perplexity.png beside it; why there is none is a note."""
+    problem = curve.problem_saving(folder)
+    run = load(folder.path, device=device)
     return replace(run, notes=(*run.notes, problem)) if problem else run
 
 

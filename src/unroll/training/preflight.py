@@ -54,7 +54,11 @@ def _too_short(experiment: Experiment, corpus: Corpus) -> str | None:
 
 
 def resume(
-    out: str | Path, batches: int | None = None, device: str | None = None, threads: int | None = None
+    out: str | Path,
+    batches: int | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    corpus: Corpus | None = None,
 ) -> tuple[Experiment, Corpus, list[str]]:
     """What is needed to go on with a run: its experiment, its corpus, and what the user should know."""
     folder = RunFolder(out)
@@ -69,7 +73,10 @@ def resume(
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
     changed, changes = relocate.here(experiment, device, threads, folder.status)
     notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
-    return replace(changed, batches=batches or experiment.batches), open_corpus(experiment), notes
+    if corpus is None and not experiment.corpus:
+        raise RunError(f"{out} was trained on a text in memory. Give that text, as corpus=.")
+    text = open_corpus(experiment) if corpus is None else corpus
+    return replace(changed, batches=batches or experiment.batches), text, notes
 
 
 def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) -> None:

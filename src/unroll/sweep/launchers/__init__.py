@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError
+from unroll.base.wording import in_words
 from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment
 
@@ -91,6 +92,9 @@ class Failed(Report):
     reason: str
     traceback: str | None = None  # where the reason is a fault of the program
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", in_words(self.reason))
+
 
 @dataclass(frozen=True)
 class TooLarge(Report):
@@ -104,6 +108,9 @@ class Noted(Report):
     """Something that the user should know."""
 
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", in_words(self.message))
 
 
 class Launcher(Protocol):

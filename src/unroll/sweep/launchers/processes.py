@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from unroll.base import generators
 from unroll.base.errors import Interrupted, SaveError, UnrollError
+from unroll.base.wording import at_a_shell, shell_words
 from unroll.corpus.open_corpora import Library
 from unroll.sweep.launchers import Failed, Job, Report, require_reach
 from unroll.sweep.launchers._work import unended, work
@@ -47,7 +48,7 @@ from multiprocessing.connection import Connection
 line = Connection(int(sys.argv[1]))
 sys.path[:] = line.recv()
 from unroll.sweep.launchers.processes import serve
-serve(line, int(sys.argv[2]))
+serve(line, int(sys.argv[2]), sys.argv[3] == 'shell')
 """
 
 
@@ -181,7 +182,8 @@ class _Team:
 def _started() -> Worker:
     ours, theirs = multiprocessing.Pipe()
     with theirs:  # this process must not hold it: that is how it hears of the other's end
-        command = [sys.executable, "-P", "-c", BEGIN, str(theirs.fileno()), str(os.getpid())]
+        words = "shell" if at_a_shell() else "Python"
+        command = [sys.executable, "-P", "-c", BEGIN, str(theirs.fileno()), str(os.getpid()), words]
         # A terminal sends Ctrl-C to all: this process decides. The other one is deaf to it until it says what it does.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -196,12 +198,12 @@ def _started() -> Worker:
 # --- in the other process -----------------------------------------------------------------------------------------
 
 
-def serve(line: Connection, parent: int) -> None:
+def serve(line: Connection, parent: int, shell: bool = True) -> None:
     """Train what comes down the line, until it ends."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    with suppress(EOFError, OSError, KeyboardInterrupt):  # the parent is gone, or quits at once
+    with shell_words(shell), suppress(EOFError, OSError, KeyboardInterrupt):  # the parent is gone, or quits at once
         line.send(READY)
         library: Library = pickle.loads(line.recv())
         while True:
