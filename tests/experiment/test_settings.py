@@ -79,7 +79,7 @@ def test_a_new_field_is_an_option_a_list_a_column_and_a_line_of_run_toml() -> No
     assert fleet.why_not([Longer(heads=8), Longer()], [9, 9]) == ["Runs of one fleet share heads: here are 8 and 4."]
     assert table.settings(Longer) == (*table.SETTINGS, "heads")
     assert "heads = 8\n" in write_toml(Longer(heads=8))
-    with pytest.raises(ConfigurationError, match=r"heads must be between 1 and 64\. Got 65\. Set --heads, or heads"):
+    with pytest.raises(ConfigurationError, match=r"heads must be between 1 and 64\. Got 65\. Set heads=, or heads"):
         Longer(heads=65)
     with pytest.raises(ConfigurationError, match="heads must be int"):
         Longer(heads="many")
