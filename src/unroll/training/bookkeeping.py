@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from unroll.base.errors import RunError
@@ -27,7 +26,7 @@ from unroll.training.signals import Watch
 
 SAVE_SECONDS = 10.0
 SAVE_COST = 50.0  # a save every 50 times its own duration costs 2 %
-LOOK = 100  # batches between two looks at the flags on the device
+BATCHES_BETWEEN_LOOKS = 100  # at the flags on the device
 
 Happening = TypeVar("Happening", bound=Event)
 
@@ -53,7 +52,7 @@ def evaluation_points(batches: int, count: int | None = None) -> tuple[int, ...]
 
 
 class Bookkeeping:
-    """The loop's memory."""
+    """Clocks, evaluations, saving and ending of runs."""
 
     def __init__(
         self,
@@ -176,7 +175,7 @@ class Bookkeeping:
     def _looks(self) -> bool:
         """Whether to look at what is on the device: always where that costs nothing, else now and then."""
         count = self.learner.count
-        return count % LOOK == 0 or count in self.grid or self.learner.engine.looks_cost_nothing
+        return count % BATCHES_BETWEEN_LOOKS == 0 or count in self.grid or self.learner.engine.looks_cost_nothing
 
     def _settle(self) -> None:
         """Let the device finish what it was given, on the clock: queued training is training."""
@@ -189,22 +188,24 @@ class Bookkeeping:
         """Evaluate the runs that have reached a point of the grid; end those that diverged or are through."""
         if not self._looks():
             return
-        count, stopped = self.learner.count, {int(m) for m in np.flatnonzero(self.seen.stopped_M)}
+        count = self.learner.count
+        diverged = {m: fault for m in range(len(self.folders)) if (fault := self.seen.stopped(m))}
         due = [
-            m for m in self.grid.get(count, []) if not self.done[m] and m not in stopped and self.evaluated[m] < count
+            m for m in self.grid.get(count, []) if not self.done[m] and m not in diverged and self.evaluated[m] < count
         ]
         lines = self._evaluate(due) if due else {}
-        for m in sorted(stopped.union(due)):
+        for m in sorted({*diverged, *due}):
             if self.done[m]:
                 continue
-            if m in stopped:
-                yield self._end(m, self.seen.stopped(m))
+            if m in diverged:
+                batch, words = diverged[m]
+                yield self._end(m, batch - 1, f"At batch {batch} {words}.")
                 continue
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
             yield self.event(Evaluated, run=m, metrics=lines[m])
             if count == self.experiments[m].batches:
-                yield self._end(m, None)
+                yield self._end(m, count)
 
     def _evaluate(self, due: Sequence[int]) -> dict[int, dict[str, Any]]:
         """A line of metrics for each of these runs."""
@@ -259,12 +260,13 @@ class Bookkeeping:
         nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
         return {m: perplexities(nll_NR) for m, nll_NR in zip(runs, nll, strict=True)}
 
-    def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
-        """Store the run's weights: its last good ones, where it diverged."""
+    def _end(self, m: int, batch: int, reason: str | None = None) -> Event:
+        """Store the run's weights, those of `batch`; a run that ends before its last batch has a reason."""
         self.done[m] = True
-        status = self._status(m, "stopped" if stopped else "finished")
-        if stopped:
-            status |= {"batch": stopped[0] - 1, "reason": f"At batch {stopped[0]} {stopped[1]}."}
+        self.learner.end(m)
+        status = self._status(m, "stopped" if reason else "finished") | {"batch": batch}
+        if reason:
+            status["reason"] = reason
         self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
         return self.event(Ended, run=m, status=status)
 
