@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unroll.cli.estimate import foretell
+from unroll.cli.estimate import announce_duration
 from unroll.cli.screen import print_json, show, warn
 
 if TYPE_CHECKING:
@@ -101,5 +101,5 @@ def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tok
     total = len(text_ids(run, corpus)[:test_tokens])
     k2 = run.experiment.scheme.k2
     what = f"{procedure}: {total:,} tokens"
-    foretell(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
+    announce_duration(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
     return perplexity(run, procedure, corpus, start, test_tokens)

@@ -36,7 +36,7 @@ class Facts:
     tokens: int
     sha256: str
     paper: str | None  # the paper's data set of which this is the very file
-    windows_ends: int
+    windows_ends: int  # how many line ends are CRLF; a key of indexes on disk
     marks: int
 
     @classmethod

@@ -64,7 +64,7 @@ class CudaEngine(Engine):
         """The negative log-likelihood of each target; the plain head computes it in float64."""
         if head.dense_W.dtype != torch.float32:
             return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
-        masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.any)
+        masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.drops)
         return cuda_head.nll(h_MNH, *head, targets_MN, masks, precision, LEAK)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
