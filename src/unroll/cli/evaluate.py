@@ -79,7 +79,7 @@ def evaluate(
     for procedure, score in shown.items():
         show(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
     if start == "carried":
-        show(f"the middle of {len(rows)} carried start states: {min(rows):.4f} to {max(rows):.4f}")
+        show(f"the median over {len(rows)} carried start states, from {min(rows):.4f} to {max(rows):.4f}")
 
 
 def _part(tokens: int | None) -> str:

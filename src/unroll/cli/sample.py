@@ -191,7 +191,7 @@ def _problems(
     """What can be told without the run."""
     wrong = []
     if prompt is not None and prompt_file is not None:
-        wrong.append("--prompt and --prompt-file are one thing said twice. Leave one out.")
+        wrong.append("--prompt and --prompt-file both give the prompt. Leave one out.")
     if out and out.exists():
         wrong.append(f"{out} exists. Choose another file with --out.")
     if out and not out.absolute().parent.is_dir():

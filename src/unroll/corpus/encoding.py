@@ -124,7 +124,7 @@ class _Hashed:
     """The source's pieces, without their mark, hashed and looked at as they pass by."""
 
     def __init__(self, source: Source, marked: bool) -> None:
-        self.source, self.marked = source, marked  # whether a mark at the start would be no text
+        self.source, self.marked = source, marked  # whether a byte-order mark at the start is dropped
         self.crlf_count = self.marks = 0
         self.sha256 = self.sha256_again = self.blob = ""
 

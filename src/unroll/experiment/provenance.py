@@ -1,11 +1,11 @@
-"""Where the plug-ins of an experiment come from that are not Unroll's own: the table [plugins] of run.toml.
+"""Which packages an experiment's foreign plug-ins come from: the table [plugins] of run.toml.
 
 [plugins]
 cell = "unroll-mingru 1.2.0, sha256 9f86d08188…"      a package and its version, and the hash of the plug-in's source
 optimiser = "registered, sha256 60303ae22b…"          by the program that trained the run
 
-It is text that a person reads and that a message repeats. Code is found by a plug-in's name alone, among what is
-installed or registered here: nothing that stands in a run's folder makes any be loaded.
+A person reads this text, and messages repeat it. Code is found by a plug-in's name alone, among what is installed or
+registered here: nothing in a run's folder makes any code load.
 """
 
 from __future__ import annotations

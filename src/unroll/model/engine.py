@@ -63,7 +63,7 @@ class Update(ABC):
 
     @abstractmethod
     def computing(self) -> AbstractContextManager[None]:
-        """The context in which likelihoods and gradients are computed."""
+        """The context in which NLLs and gradients are computed."""
 
     @abstractmethod
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
