@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from unroll.base.errors import RunError
@@ -188,24 +189,22 @@ class Bookkeeping:
         """Evaluate the runs that have reached a point of the grid; end those that diverged or are through."""
         if not self._looks():
             return
-        count = self.learner.count
-        diverged = {m: fault for m in range(len(self.folders)) if (fault := self.seen.stopped(m))}
+        count, stopped = self.learner.count, {int(m) for m in np.flatnonzero(self.seen.stopped_M)}
         due = [
-            m for m in self.grid.get(count, []) if not self.done[m] and m not in diverged and self.evaluated[m] < count
+            m for m in self.grid.get(count, []) if not self.done[m] and m not in stopped and self.evaluated[m] < count
         ]
         lines = self._evaluate(due) if due else {}
-        for m in sorted({*diverged, *due}):
+        for m in sorted(stopped.union(due)):
             if self.done[m]:
                 continue
-            if m in diverged:
-                batch, words = diverged[m]
-                yield self._end(m, batch - 1, f"At batch {batch} {words}.")
+            if m in stopped:
+                yield self._end(m, self.seen.stopped(m))
                 continue
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
             yield self.event(Evaluated, run=m, metrics=lines[m])
             if count == self.experiments[m].batches:
-                yield self._end(m, count)
+                yield self._end(m, None)
 
     def _evaluate(self, due: Sequence[int]) -> dict[int, dict[str, Any]]:
         """A line of metrics for each of these runs."""
@@ -260,13 +259,12 @@ class Bookkeeping:
         nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
         return {m: perplexities(nll_NR) for m, nll_NR in zip(runs, nll, strict=True)}
 
-    def _end(self, m: int, batch: int, reason: str | None = None) -> Event:
-        """Store the run's weights, those of `batch`; a run that ends before its last batch has a reason."""
+    def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
+        """Store the run's weights: its last good ones, where it diverged."""
         self.done[m] = True
-        self.learner.end(m)
-        status = self._status(m, "stopped" if reason else "finished") | {"batch": batch}
-        if reason:
-            status["reason"] = reason
+        status = self._status(m, "stopped" if stopped else "finished")
+        if stopped:
+            status |= {"batch": stopped[0] - 1, "reason": f"At batch {stopped[0]} {stopped[1]}."}
         self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
         return self.event(Ended, run=m, status=status)
 

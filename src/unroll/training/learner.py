@@ -119,10 +119,6 @@ class Learner:
         """How all runs stand: one copy from the device."""
         return Look(*torch.stack([tensor_M.double() for tensor_M in self.fleet.progress]).cpu().numpy())
 
-    def end(self, m: int) -> None:
-        """Take no further update of this run, as after its last batch; its slot stays."""
-        self.fleet.last_M[m] = self.count
-
     def take_losses(self, runs: Sequence[int]) -> list[float | None]:
         """The losses of these runs; their means begin anew."""
         look = self.look()
