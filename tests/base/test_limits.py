@@ -64,7 +64,7 @@ def test_errors_that_stand_behind_each_other_come_to_an_end() -> None:
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_too_many_open_files_are_known(number: int) -> None:
-    missing = RunError("is no run folder")
+    missing = RunError("is not a run folder")
     missing.__context__ = OSError(number, os.strerror(number))
     shortage = limits.shortage(missing)
     assert shortage is not None

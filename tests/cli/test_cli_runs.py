@@ -49,9 +49,10 @@ def test_what_training_and_eval_scored_is_said_where_it_differs(tmp_path: Path) 
     run = tiny_run(tmp_path)
     cut = ["--batches", 2, "--test-tokens", 100, "--out", tmp_path / "cut", *TINY]
     printed = unroll("train", tmp_path / "corpus.txt", *cut).err.splitlines()
-    assert any(line.endswith("of the test set's first 100 tokens") for line in printed)
+    assert any(line.endswith(" over 90 predicted tokens of the test set's first 100") for line in printed)
     whole = unroll("train", tmp_path / "corpus.txt", "--batches", 2, "--out", tmp_path / "whole", *TINY).err
-    assert any(line.endswith("of the test set's 300 tokens") for line in whole.splitlines())
+    assert any(line.endswith(" over 290 predicted tokens of the test set") for line in whole.splitlines())
+    assert json.loads(unroll("eval", tmp_path / "whole", "--json").out)["tokens"] == 290, "as training says"
 
     def heading(folder: Path, *options: object) -> str:
         return unroll("eval", folder, *options).out.splitlines()[1]

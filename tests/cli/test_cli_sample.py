@@ -177,7 +177,7 @@ def test_lines_break_at_spaces_and_long_words_within(run: Path) -> None:
         (["--beams", 3, "--n", 4], ["at most 3 texts"]),
         (["--prompt", "a€b", "--beams", 0], ["'€' (U+20AC) at position 1", "beams"]),
         (["--prompt", ""], ["prompt is empty"]),
-        (["--prompt", "a", "--prompt-file", "nowhere.txt"], ["one thing said twice", "nowhere.txt cannot be read"]),
+        (["--prompt", "a", "--prompt-file", "nowhere.txt"], ["both give the prompt", "nowhere.txt cannot be read"]),
         (["--prompt", "a", "--side-by-side", "--n", 2], ["--side-by-side draws one text"]),
         (["--out", "no/where.txt", "--length", -1, "--prompt", "a"], ["is no folder", "length"]),
     ],

@@ -37,7 +37,7 @@ def windows(schedule: Schedule, numbers: range) -> Counter[int]:
 
 @given(schedules())
 def test_row_j_of_batch_i_starts_at_its_share_of_the_train_set_plus_i_k1(schedule: Schedule) -> None:
-    rows, k1, N = schedule.experiment.rows, schedule.experiment.scheme.k1, schedule.train
+    rows, k1, N = schedule.experiment.rows, schedule.experiment.scheme.k1, schedule.train_tokens
     for i in range(schedule.batches_an_epoch):
         assert schedule.starts(i).tolist() == [j * N // rows + i * k1 for j in range(rows)]
 
@@ -45,8 +45,8 @@ def test_row_j_of_batch_i_starts_at_its_share_of_the_train_set_plus_i_k1(schedul
 @given(schedules())
 def test_an_epoch_ends_before_the_last_rows_window_would_run_past_the_end(schedule: Schedule) -> None:
     scheme, last = schedule.experiment.scheme, schedule.batches_an_epoch - 1
-    assert schedule.starts(last)[-1] + scheme.k2 + 1 <= schedule.train
-    assert schedule.row_starts[-1] + (last + 1) * scheme.k1 + scheme.k2 + 1 > schedule.train
+    assert schedule.starts(last)[-1] + scheme.k2 + 1 <= schedule.train_tokens
+    assert schedule.row_starts[-1] + (last + 1) * scheme.k1 + scheme.k2 + 1 > schedule.train_tokens
     assert schedule.starts(last + 1).tolist() == schedule.row_starts.tolist()
 
 
@@ -55,7 +55,7 @@ def test_random_rotation_is_drawn_anew_each_epoch_and_holds_through_it(schedule:
     first = epoch * schedule.batches_an_epoch
     amounts = {schedule.rotation(first + i) for i in range(schedule.batches_an_epoch)}
     assert len(amounts) == 1
-    assert 0 <= amounts.pop() < schedule.train
+    assert 0 <= amounts.pop() < schedule.train_tokens
     assert schedule.rotation(0) == 0
 
 
@@ -70,7 +70,7 @@ def test_random_rotations_differ_between_epochs_and_seeds() -> None:
 
 @given(schedules(rotation="continue"), st.integers(0, 40))
 def test_continue_lets_each_row_read_on_where_it_stopped(schedule: Schedule, number: int) -> None:
-    N, k1 = schedule.train, schedule.experiment.scheme.k1
+    N, k1 = schedule.train_tokens, schedule.experiment.scheme.k1
     here = (schedule.starts(number) + schedule.rotation(number)) % N
     following = (schedule.starts(number + 1) + schedule.rotation(number + 1)) % N
     assert ((here + k1 - following) % N == 0).all()
@@ -80,7 +80,7 @@ def test_continue_lets_each_row_read_on_where_it_stopped(schedule: Schedule, num
 def test_shuffle_permutes_exactly_the_same_windows_each_epoch(schedule: Schedule, epoch: int) -> None:
     E = schedule.batches_an_epoch
     plain = Schedule(tiny(k1=schedule.experiment.scheme.k1, k2=schedule.experiment.scheme.k2,
-                          rows=schedule.experiment.rows), schedule.train)  # fmt: skip
+                          rows=schedule.experiment.rows), schedule.train_tokens)  # fmt: skip
     assert windows(schedule, range(epoch * E, (epoch + 1) * E)) == windows(plain, range(E))
     assert schedule.rotation(epoch * E) == 0
 
@@ -245,8 +245,8 @@ def test_a_train_set_too_small_for_its_rows_is_refused_with_the_numbers() -> Non
 )
 def test_a_stretch_of_batches_is_each_of_them(first: int, count: int, settings: dict[str, Any]) -> None:
     schedule = Schedule(tiny(**settings), 270)
-    places, resets = schedule.places(first, count), schedule.all_resets(first, count)
-    assert places.shape == resets.shape == (count, 3)
+    starts, resets = schedule.window_starts(first, count), schedule.all_resets(first, count)
+    assert starts.shape == resets.shape == (count, 3)
     for n in range(count):
-        np.testing.assert_array_equal(places[n], schedule.starts(first + n) + schedule.rotation(first + n))
+        np.testing.assert_array_equal(starts[n], schedule.starts(first + n) + schedule.rotation(first + n))
         np.testing.assert_array_equal(resets[n], schedule.resets(first + n))

@@ -35,7 +35,7 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def test_every_element_is_dropped_by_its_own_word(dtype: torch.dtype) -> None:
     rates = torch.tensor([rate for _, rate in RUNS], dtype=dtype)
     words_M = tuple(randomness.seed_words(seed) for seed, _ in RUNS)
-    dropout = Dropout(rates, words_M, torch.tensor(words_M).to(torch.int32), torch.tensor(12345), any=True)
+    dropout = Dropout(rates, words_M, torch.tensor(words_M).to(torch.int32), torch.tensor(12345), drops=True)
     for threads, (N, H), purpose in itertools.product(
         (1, 3), ((1, 1), (6, 7), (33, 64)), ("dropout.dense", "dropout.out")
     ):
@@ -45,7 +45,7 @@ def test_every_element_is_dropped_by_its_own_word(dtype: torch.dtype) -> None:
             words = torch.from_numpy(randomness.words(seed, purpose, 12345, N * H)).view(N, H)
             kept = words >= rates[m].double() * 2.0**32
             assert torch.equal(factors[m], kept / (1 - rates[m]))
-        assert torch.equal(dropout.kept(torch.ones_like(factors), purpose), factors)
+        assert torch.equal(dropout.dropped(torch.ones_like(factors), purpose), factors)
 
 
 def scored(model: Model, threads: int = 1) -> tuple[Tensor, list[Tensor]]:
@@ -55,7 +55,7 @@ def scored(model: Model, threads: int = 1) -> tuple[Tensor, list[Tensor]]:
     values = [h, *(model.parameters[name].requires_grad_() for name in HEAD)]
     targets = torch.stack([random_ids(K, B, symbols=V, seed=e.seed) for e in model.experiments])
     with torch_threads(threads):
-        nll = model._likelihoods(h, targets, torch.tensor(9))
+        nll = model._nll_of(h, targets, torch.tensor(9))
         d = torch.stack([random_tensor(K, B, seed=e.seed + 50) for e in model.experiments])
         return nll, list(torch.autograd.grad(nll, values, d))
 

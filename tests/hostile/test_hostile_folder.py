@@ -57,7 +57,7 @@ def test_a_pickle_named_as_the_weights_is_not_opened(run: Path, tmp_path: Path) 
 def test_what_is_no_run_folder_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("hello")
     for path in (tmp_path / "text.txt", tmp_path / "nowhere"):
-        with pytest.raises(RunError, match="is no run folder"):
+        with pytest.raises(RunError, match="is not a run folder"):
             unroll.load(path)
     with pytest.raises(RunError, match=r"run.toml is missing"):
         unroll.load(tmp_path)

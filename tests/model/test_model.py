@@ -123,7 +123,7 @@ def test_float32_values_are_the_float64_ones_rounded() -> None:
 
 def masks(model: Model, batch: int, purpose: str = "dropout.dense", shape: tuple[int, int] = (6, 7)) -> torch.Tensor:
     ones = torch.ones(len(model.experiments), *shape, dtype=model.dtype)
-    return model._dropout(torch.tensor(batch)).kept(ones, purpose)
+    return model._dropout(torch.tensor(batch)).dropped(ones, purpose)
 
 
 def test_a_runs_dropout_is_the_same_alone_and_in_a_fleet() -> None:

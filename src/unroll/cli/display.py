@@ -111,7 +111,7 @@ class _Panel:
         bar = ProgressBar(total=experiment.batches, completed=learner.count, width=40)
         top.add_row(bar, f"{learner.count:,} / {experiment.batches:,} batches", self.speed)
         loss = self.latest["loss"] if event.loss is None and self.latest else event.loss
-        numbers = [f"loss {loss:.4f} nats a token"] if loss is not None else []
+        numbers = [f"loss {loss:.4f} nats per token"] if loss is not None else []
         if self.latest:
             share = event.evaluating / max(event.seconds * len(learner.experiments) + event.evaluating, 1e-9)
             numbers += [

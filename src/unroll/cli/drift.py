@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.base.errors import ConfigurationError
-from unroll.cli.estimate import ESTIMATED_TOKENS, foretell
+from unroll.cli.estimate import ESTIMATED_TOKENS, announce_duration
 from unroll.cli.out_file import require_new_file
 from unroll.cli.screen import print_json, say, show, warn
 
@@ -83,7 +83,9 @@ def _announce(name: str, run: Run, length: int, tokens: int | None, starts: int,
     windows = length + starts * reach(length, k2, tokens) // k2
     if length >= k2 + ESTIMATED_TOKENS:
         what = f"{name}: {starts:,} stretches, and {length:,} windows"
-        foretell(what, "windowed", windows, k2, lambda few: perplexity(run, "windowed", corpus, test_tokens=few))
+        announce_duration(
+            what, "windowed", windows, k2, lambda few: perplexity(run, "windowed", corpus, test_tokens=few)
+        )
 
 
 def _names(runs: list[Path]) -> list[str]:

@@ -11,7 +11,7 @@ ESTIMATED_TOKENS = 256
 WORTH_SAYING = 60.0  # seconds
 
 
-def foretell(what: str, procedure: str, total: int, k2: int, work: Callable[[int], object]) -> None:
+def announce_duration(what: str, procedure: str, total: int, k2: int, work: Callable[[int], object]) -> None:
     """Time `work(n)` on the text's first n tokens, and say how long `total` tokens will take."""
     from unroll.model import conditioning
 

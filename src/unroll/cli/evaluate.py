@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unroll.cli.estimate import foretell
+from unroll.cli.estimate import announce_duration
 from unroll.cli.screen import print_json, show, warn
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def evaluate(
     for procedure, score in shown.items():
         show(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")
     if start == "carried":
-        show(f"the middle of {len(rows)} carried start states: {min(rows):.4f} to {max(rows):.4f}")
+        show(f"the median over {len(rows)} carried start states, from {min(rows):.4f} to {max(rows):.4f}")
 
 
 def _part(tokens: int | None) -> str:
@@ -101,5 +101,5 @@ def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tok
     total = len(text_ids(run, corpus)[:test_tokens])
     k2 = run.experiment.scheme.k2
     what = f"{procedure}: {total:,} tokens"
-    foretell(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
+    announce_duration(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
     return perplexity(run, procedure, corpus, start, test_tokens)

@@ -43,7 +43,7 @@ def reproduce(
     unroll reproduce all --scale 0.005 --data data --out small        the same grid with tiny models
     unroll reproduce all --plan --data data --out paper               what would be done, and how long it takes
 
-    OUT/records holds one file a figure, and is all that is needed to go on, or to draw everything again.
+    OUT/records holds one file per figure, and is all that is needed to go on, or to draw everything again.
     """
     wrong = _problems(figures or [], data, out)
     if wrong:

@@ -82,7 +82,7 @@ def sample(
     if side_by_side:
         columns.show_both(loaded, settings, json)
     elif json or out or beams is not None or _whole_bytes(loaded):
-        hand_over(loaded, answer(loaded, settings, asked), out, json, tempo, note_length)
+        output_samples(loaded, answer(loaded, settings, asked), out, json, tempo, note_length)
     else:
         _stream(loaded, asked)
 
@@ -127,7 +127,7 @@ def _parameter(name: str, control: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
 
 
-def hand_over(
+def output_samples(
     run: Run, samples: list[Sample], out: Path | None, json: bool, tempo: float = 100.0, note_length: float = 0.5
 ) -> None:
     """Finished texts: into a file, as JSON, or on the screen."""
@@ -191,7 +191,7 @@ def _problems(
     """What can be told without the run."""
     wrong = []
     if prompt is not None and prompt_file is not None:
-        wrong.append("--prompt and --prompt-file are one thing said twice. Leave one out.")
+        wrong.append("--prompt and --prompt-file both give the prompt. Leave one out.")
     if out and out.exists():
         wrong.append(f"{out} exists. Choose another file with --out.")
     if out and not out.absolute().parent.is_dir():

@@ -10,7 +10,7 @@ import typer
 
 from unroll.base.errors import ConfigurationError
 from unroll.cli import score_text
-from unroll.cli.estimate import foretell
+from unroll.cli.estimate import announce_duration
 from unroll.cli.out_file import require_new_file
 from unroll.cli.score_text import Scoring
 from unroll.cli.screen import end_with_the_reader, print_pieces, say, warn
@@ -71,7 +71,7 @@ def score(
         )
     total = len(scoring.ids)
     what = f"{scoring.procedure}: {total:,} tokens"
-    foretell(what, scoring.procedure, total, loaded.experiment.scheme.k2, scoring.rehearse)
+    announce_duration(what, scoring.procedure, total, loaded.experiment.scheme.k2, scoring.rehearse)
     end_with_the_reader()
     if out is not None:
         _write(scoring, out, page, tokens)

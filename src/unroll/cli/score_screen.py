@@ -1,4 +1,4 @@
-"""A scored text on a screen: coloured by surprise in a terminal, a line a token anywhere else."""
+"""A scored text on a screen: coloured by surprise in a terminal, a line per token anywhere else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def summarise(heading: Mapping[str, str], total: Total) -> None:
 
 
 def show_tokens(first: str, tokens: Iterable[Surprisal]) -> None:
-    """Print the text itself and what surprised most, or a line a token where nobody watches."""
+    """Print the text itself and what surprised most, or a line per token where nobody watches."""
     passing = iter(tokens)
     tokens = chain([next(passing)], passing)  # an error in the first token comes before any output
     if on_a_terminal():

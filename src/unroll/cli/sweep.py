@@ -41,7 +41,9 @@ def sweep(
     seeds: Annotated[int | None, option("Number of seeds of each combination, from seed 0 on [1].")] = None,
     preset: options.Preset = "paper",
     most: Annotated[int | None, option("Runs that may train side by side [measured].")] = None,
-    launcher: Annotated[str, option("Where runs are trained: local, or processes, a fleet a core [local].")] = "local",
+    launcher: Annotated[
+        str, option("Where runs are trained: local, or processes, one fleet per core [local].")
+    ] = "local",
     save_every: options.SaveEvery = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,

@@ -38,7 +38,7 @@ class Baseline:
 
     @property
     def perplexity(self) -> float:
-        """2 to the power of the bits a token."""
+        """2 to the power of the bits per token."""
         return float(2**self.bits_per_token)
 
 

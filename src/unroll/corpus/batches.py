@@ -22,7 +22,7 @@ from unroll.base.errors import CorpusError
 from unroll.corpus.corpus import Corpus, Split
 from unroll.experiment.experiment import Experiment
 
-AHEAD = 64  # batches whose places are worked out at once
+AHEAD = 64  # batches whose window starts are worked out at once
 
 
 class Batch(NamedTuple):
@@ -49,18 +49,18 @@ def _shuffled(seed: int, epoch: int, windows: int) -> randomness.Order:
 class Schedule:
     """One run's windows."""
 
-    def __init__(self, experiment: Experiment, train: int) -> None:
-        self.experiment, self.train = experiment, train
+    def __init__(self, experiment: Experiment, train_tokens: int) -> None:
+        self.experiment, self.train_tokens = experiment, train_tokens
         scheme, rows = experiment.scheme, experiment.rows
         # The last row's window must end inside the train set: start + i·k1 + k2 + 1 <= N.
-        room = train - (rows - 1) * train // rows - (scheme.k2 + 1)
+        room = train_tokens - (rows - 1) * train_tokens // rows - (scheme.k2 + 1)
         if room < 0:
             needed = rows * scheme.k2 + 1
             raise CorpusError(
                 f"{rows:,} rows of windows of k2 + 1 = {scheme.k2 + 1:,} tokens need a train set of {needed:,} tokens; "
-                f"this one has {train:,}. Lower --k2 or --rows, or bring more text."
+                f"this one has {train_tokens:,}. Lower --k2 or --rows, or bring more text."
             )
-        self.row_starts = np.arange(rows, dtype=np.int64) * train // rows
+        self.row_starts = np.arange(rows, dtype=np.int64) * train_tokens // rows
         self.batches_an_epoch = room // scheme.k1 + 1
         self._order: tuple[int, randomness.Order] | None = None
 
@@ -81,7 +81,7 @@ class Schedule:
         batch, row = np.divmod(self._order[1][i * rows : (i + 1) * rows].astype(np.int64), rows)
         return np.asarray(self.row_starts[row] + batch * self.experiment.scheme.k1)
 
-    def places(self, first: int, count: int) -> NDArray[np.int64]:
+    def window_starts(self, first: int, count: int) -> NDArray[np.int64]:
         """Where the rows' windows of batches first … first + count − 1 start in the train set, which has an end."""
         numbers = np.arange(first, first + count)
         if self.experiment.shuffle:
@@ -97,8 +97,8 @@ class Schedule:
         if self.experiment.shuffle or epoch == 0:
             return 0
         if self.experiment.rotation == "continue":
-            return epoch * self.batches_an_epoch * self.experiment.scheme.k1 % self.train
-        return randomness.below(self.experiment.seed, "rotation", epoch, self.train)
+            return epoch * self.batches_an_epoch * self.experiment.scheme.k1 % self.train_tokens
+        return randomness.below(self.experiment.seed, "rotation", epoch, self.train_tokens)
 
     def resets(self, number: int) -> NDArray[np.bool_]:
         """Which rows' carried state is set to 0 before this batch."""
@@ -121,6 +121,7 @@ class Batches:
         splits = [corpus.split(e.split_seed) for e, corpus in zip(experiments, corpora, strict=True)]
         self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
         self.text, bases = _text(corpora, device)
+        # Where each run's train set lies: its length, its offset in the corpus, the corpus's length and first index.
         self.places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
         self._ahead: tuple[range, Tensor, Tensor] | None = None
 
@@ -138,23 +139,23 @@ class Batches:
 
     def stretch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         """Where the windows of the next batches start, and which rows are reset before each: on the host."""
-        starts = np.stack([s.places(first, count) for s in self.schedules], axis=1)
+        starts = np.stack([s.window_starts(first, count) for s in self.schedules], axis=1)
         resets = np.stack([s.all_resets(first, count) for s in self.schedules], axis=1)
         return torch.from_numpy(starts), torch.from_numpy(resets)
 
     def gather(self, number: Tensor, starts_MB: Tensor, reset_MB: Tensor) -> Batch:
-        """The tokens behind those starts; on the device alone."""
+        """The tokens from each start on; on the device alone."""
         window = self.tokens(starts_MB, 0, self.k2 + 1)
         gap = self.tokens(starts_MB, self.k2, self.k2 + self.gap) if self.gap else None
         return Batch(number, window[:, :-1], window[:, -self.K :], gap, reset_MB)
 
     def tokens(self, starts_MB: Tensor, first: int, last: int) -> Tensor:
-        """Tokens `first` to `last` − 1 behind each start, as [M, T, B]."""
+        """Tokens `first` to `last` − 1 from each start on, as [M, T, B]. On a GPU batches.cu computes the same."""
         train, offset, total, base = self.places.unbind(1)
         t = torch.arange(first, last, device=starts_MB.device).view(1, -1, 1)
-        places = (starts_MB.unsqueeze(1) + t) % train.view(-1, 1, 1)
-        places = (places + offset.view(-1, 1, 1)) % total.view(-1, 1, 1) + base.view(-1, 1, 1)
-        return self.text[places].long()
+        in_train_set = (starts_MB.unsqueeze(1) + t) % train.view(-1, 1, 1)
+        indices = (in_train_set + offset.view(-1, 1, 1)) % total.view(-1, 1, 1) + base.view(-1, 1, 1)
+        return self.text[indices].long()
 
 
 def _place(split: Split, base: int) -> tuple[int, int, int, int]:

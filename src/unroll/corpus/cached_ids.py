@@ -1,7 +1,7 @@
 """Ids of large corpora, kept in the cache: keyed by the hash of a text's content and of how it is read.
 
-An index from what the system says of the text's files saves reading them again. It holds all that is known of the
-corpus, the digest of the ids, and a digest of itself. Anything wrong with either file, and the text is encoded anew.
+An index, keyed by what the system says of the text's files, saves reading them again. It holds all that is known of the
+corpus, the digest of the ids, and a digest of itself. If either file is damaged, the text is encoded anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Facts:
     tokens: int
     sha256: str
     paper: str | None  # the paper's data set of which this is the very file
-    windows_ends: int
+    windows_ends: int  # how many line ends are CRLF; a key of indexes on disk
     marks: int
 
     @classmethod
@@ -77,7 +77,7 @@ class Shelf:
         return cache_folder() / "corpora"
 
     def find(self) -> tuple[Facts, Ids] | None:
-        """What the cache holds; None where that is nothing, or damaged, so that it is made anew."""
+        """What the cache holds; None if it holds nothing, or damaged files, so that they are made anew."""
         try:
             stored = untrusted.parse_json(untrusted.read(self._index, INDEX), ITEMS)
             if not isinstance(stored, dict) or untrusted.SEAL not in stored:

@@ -73,7 +73,7 @@ class Corpus:
     ) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows; `-` is standard input.
 
-        What a folder is taken for its weight decides, unless a person has `asked` for the kind.
+        The kind of a folder is the one that most of its bytes have, unless a person has `asked` for a kind.
         """
         choice = Choice(tuple(ext), tuple(exclude), ascii, encoding)
         return cls._read(source, kind, min_count, choice, separator, asked)

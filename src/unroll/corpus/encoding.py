@@ -61,7 +61,7 @@ def encode(
         sum(kept),
         hashed.sha256,
         PAPER_BLOBS.get(hashed.blob),
-        hashed.windows_ends,
+        hashed.crlf_count,
         hashed.marks,
     )
 
@@ -124,8 +124,8 @@ class _Hashed:
     """The source's pieces, without their mark, hashed and looked at as they pass by."""
 
     def __init__(self, source: Source, marked: bool) -> None:
-        self.source, self.marked = source, marked  # whether a mark at the start would be no text
-        self.windows_ends = self.marks = 0
+        self.source, self.marked = source, marked  # whether a byte-order mark at the start is dropped
+        self.crlf_count = self.marks = 0
         self.sha256 = self.sha256_again = self.blob = ""
 
     def pieces(self) -> Iterator[bytes]:
@@ -139,7 +139,7 @@ class _Hashed:
             if small is not None:
                 small.append(piece)
             if b"\r" in piece or last == b"\r":  # a look for one byte is ten times as fast as a count of two
-                self.windows_ends += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
+                self.crlf_count += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
             last = piece[-1:] or last
             yield self._unmarked(piece) if number == 0 else piece
         self.sha256 = sha256.hexdigest()

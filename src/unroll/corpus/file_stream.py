@@ -35,7 +35,7 @@ class Source:
     title: str
     size: int  # bytes at most
     pieces: Callable[[], Iterator[bytes]]
-    fingerprint: str = ""  # other content has another one; "" where looking at the content is as cheap
+    fingerprint: str = ""  # changes when the content does; "" where reading the content costs no more
     fingerprint_now: Callable[[], str] = str  # the same, looked at again
     kind: str | None = None  # where the form decides it
     single: bool = False  # one file, which may turn out to be an impostor

@@ -24,7 +24,7 @@ from unroll.corpus.music import reading
 from unroll.corpus.recorded_size import Extent, Recorded
 
 SHOWN = 200  # letters of a name that a message repeats
-LOOK = 1 << 12  # bytes that a format is known by
+SNIFF_BYTES = 1 << 12  # of a file, by which its format is known
 MOST_PIPED = 1 << 30  # bytes of standard input, which are held in memory
 _URL = re.compile(r"(https?|ftp|s3|gs|file|hf)://", re.IGNORECASE)
 
@@ -103,7 +103,7 @@ def _file(source: str, entry: Entry, choice: Choice, kind: str, asked: bool, rec
     if kind == "bytes":
         return of_files(where, path.stem, [entry], choice, single=True, recorded=recorded)
     named_music = entry.name.lower().endswith(reading.SUFFIXES)
-    first = b"" if named_music or (recorded and not entry.size) else file_stream.head(entry, LOOK)
+    first = b"" if named_music or (recorded and not entry.size) else file_stream.head(entry, SNIFF_BYTES)
     if named_music or formats.recognise(first) is formats.MIDI:
         if kind not in ("auto", "notes"):
             here = f"--kind {kind} reads text. Use --kind notes, or bytes" if asked else f"this run reads {kind}"

@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def entropy_rate(self) -> float:
-        """Nats a token, for a reader who knows the source and all of the text so far."""
+        """Nats per token, for a reader who knows the source and all of the text so far."""
 
     @property
     def perplexity(self) -> float:

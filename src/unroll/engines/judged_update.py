@@ -23,7 +23,7 @@ class JudgedUpdate(Update):
         self._weight_M = fleet.weights_MK.double().sum(-1)
 
     def computing(self) -> AbstractContextManager[None]:
-        """Nothing surrounds the computation here."""
+        """A context that changes nothing."""
         return nullcontext()
 
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -57,7 +57,7 @@ class JudgedUpdate(Update):
 
 
 def loss_gradient(fleet: FleetTensors) -> Tensor:
-    """The gradient of a fleet's loss with respect to each likelihood, [M, K, B]: the loss is a fixed sum of them."""
+    """The gradient of a fleet's loss with respect to each NLL, [M, K, B]: the loss is their sum with fixed weights."""
     weight_MK = fleet.weights_MK * (1 / fleet.rows)
     return weight_MK.unsqueeze(-1).repeat(1, 1, fleet.rows)
 

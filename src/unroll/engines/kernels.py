@@ -1,4 +1,4 @@
-"""How a stack of recurrent layers runs over time. One file a kernel; a file supplies
+"""How a stack of recurrent layers runs over time. One file per kernel; a file supplies
 
     supports(network, device)                 None, or the reason in words why not
     run(network, ids_MTB, first, at_M)        -> h_MTBH of the top layer, and every layer's state after step at_M
@@ -7,7 +7,7 @@ and, if `auto` may choose it, RANK: `auto` takes the kernel of the highest rank 
 can do without a gradient for every step's h also supplies `run_last`. A kernel that takes [M, 1, H] for a first state
 that all rows share sets ONE_ROW.
 
-`reference` is the truth. What every kernel keeps to, for each network that it supports:
+`reference` is the truth. Every kernel keeps these rules for each network that it supports:
 - it equals `reference`: outputs, states, and the gradients of every weight and of `first`, clipped at the gates' sums;
 - the states after step at_M are values, without a gradient, and a text in two pieces with them between is one pass;
 - `run_last` gives the last steps of `run`;

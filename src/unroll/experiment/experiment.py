@@ -75,7 +75,7 @@ class Experiment:
         "corpus", None, "With --kind ids: what stands between two fields, as in --separator , or tab [white space].",
         SEPARATOR, varies=False, newer=True,
     )  # fmt: skip
-    # Which files of a folder are read does not count, but what they hold.
+    # These settings choose files. A run depends on what the files hold (sha256), so they are no part of its identity.
     ext: tuple[str, ...] = setting(
         "corpus", (), "Read only a folder's files that end in EXT; again for more.",
         trains=False, metavar="EXT",

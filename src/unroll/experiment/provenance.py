@@ -1,11 +1,11 @@
-"""Where the plug-ins of an experiment come from that are not Unroll's own: the table [plugins] of run.toml.
+"""Which packages an experiment's foreign plug-ins come from: the table [plugins] of run.toml.
 
 [plugins]
 cell = "unroll-mingru 1.2.0, sha256 9f86d08188…"      a package and its version, and the hash of the plug-in's source
 optimiser = "registered, sha256 60303ae22b…"          by the program that trained the run
 
-It is text that a person reads and that a message repeats. Code is found by a plug-in's name alone, among what is
-installed or registered here: nothing that stands in a run's folder makes any be loaded.
+A person reads this text, and messages repeat it. Code is found by a plug-in's name alone, among what is installed or
+registered here: nothing in a run's folder makes any code load.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def written(family: str, name: str) -> str | None:
     if name in plugins.built_in(family) or plugins.problem(family, name):
         return None
     package = plugins.package_of(family, name)
-    whence = f"{package.package} {package.version}" if package else REGISTERED
-    return f"{whence}, sha256 {source_hash(plugins.load(family, name), plugins.FAMILIES[family].supplies)}"
+    origin = f"{package.package} {package.version}" if package else REGISTERED
+    return f"{origin}, sha256 {source_hash(plugins.load(family, name), plugins.FAMILIES[family].supplies)}"
 
 
 def source_hash(plugin: Any, supplies: tuple[str, ...] = ()) -> str:
@@ -97,13 +97,13 @@ def _parsed(line: Any) -> re.Match[str] | None:
 
 def _absent(setting: str, name: str, line: str, where: str) -> str:
     """What would do, where a plug-in is not here."""
-    whence, family = line.partition(",")[0], FAMILIES[setting]
-    if whence == REGISTERED:
+    origin, family = line.partition(",")[0], FAMILIES[setting]
+    if origin == REGISTERED:
         return (
             f"{setting} is {name!r} in {where}, which the program that trained it had registered. "
             f"Register it before: unroll.register({family!r}, {name!r}, …)."
         )
-    package, version = whence.split(" ")
+    package, version = origin.split(" ")
     return (
         f"{setting} is {name!r} in {where}, which is of the package {package} {version}, and that is not installed "
         f"here. If you trust it: pip install {package}=={version}"

@@ -22,11 +22,11 @@ class Dropout(NamedTuple):
     words_M: tuple[tuple[int, int], ...]  # the two words of each run's seed
     keys_M2: Tensor  # the same words on the device
     batch: Tensor  # on the device, so that a step can be replayed
-    any: bool  # whether any run drops anything
+    drops: bool  # whether any run drops anything
 
-    def kept(self, x_MNH: Tensor, purpose: str) -> Tensor:
+    def dropped(self, x_MNH: Tensor, purpose: str) -> Tensor:
         """Drop elements of one of the head's inputs, and scale the others."""
-        if not self.any:
+        if not self.drops:
             return x_MNH
         M, N, H = x_MNH.shape
         blocks = torch.arange(-(-N * H // 4), device=x_MNH.device)

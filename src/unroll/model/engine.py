@@ -63,7 +63,7 @@ class Update(ABC):
 
     @abstractmethod
     def computing(self) -> AbstractContextManager[None]:
-        """The context in which likelihoods and gradients are computed."""
+        """The context in which NLLs and gradients are computed."""
 
     @abstractmethod
     def judged(self, nll_MKB: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -119,7 +119,7 @@ class Engine(ABC):
 
     @abstractmethod
     def unknown(self, experiment: Experiment) -> list[str]:
-        """The plug-ins of an experiment that have no fast code here, in words: they are computed plainly."""
+        """The choices of an experiment that have no fast code here, in words: they are computed plainly."""
 
     @abstractmethod
     def recurrence(self, network: Network, ids_MTB: Tensor, first: States, at_M: Tensor) -> tuple[Tensor, States]:

@@ -29,10 +29,10 @@ class Head(NamedTuple):
 
     def logits(self, h_MNH: Tensor, precision: str, product: Product, dropout: Dropout | None = None) -> Tensor:
         """Each row's logits: [M, N, V]. `product` multiplies factors of fewer bits without rounding the sums."""
-        x_MND = h_MNH if dropout is None else dropout.kept(h_MNH, DENSE)
+        x_MND = h_MNH if dropout is None else dropout.dropped(h_MNH, DENSE)
         x_MND = _dense(x_MND, self.dense_W, self.dense_b, precision, product)
         x_MND = torch.nn.functional.leaky_relu(x_MND, LEAK)
-        x_MND = x_MND if dropout is None else dropout.kept(x_MND, OUT)
+        x_MND = x_MND if dropout is None else dropout.dropped(x_MND, OUT)
         return _dense(x_MND, self.out_W, self.out_b, precision, product)
 
 

@@ -117,11 +117,11 @@ class Model:
             with torch.no_grad():
                 for t in range(batch.gap_MTB.shape[1]):
                     after = self.advance(batch.gap_MTB[:, t], after)
-        nll_MKB = self._likelihoods(h_MKBH, batch.targets_MKB, batch.number)
+        nll_MKB = self._nll_of(h_MKBH, batch.targets_MKB, batch.number)
         # Gradients end here: the next window starts from this state as a value.
         return nll_MKB.transpose(1, 2), tuple(tuple(s.detach() for s in state) for state in after)
 
-    def _likelihoods(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
+    def _nll_of(self, h_MKBH: Tensor, targets_MKB: Tensor, number: Tensor) -> Tensor:
         """The negative log-likelihood of each target, under the dropout of batch `number`."""
         h_MNH = h_MKBH.flatten(1, 2)
         targets_MN = targets_MKB.flatten(1)

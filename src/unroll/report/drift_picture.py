@@ -1,4 +1,4 @@
-"""Drift as a picture: perplexity against the age of the state, one line a run, both axes logarithmic."""
+"""Drift as a picture: perplexity against the age of the state, one line per run, both axes logarithmic."""
 
 from __future__ import annotations
 

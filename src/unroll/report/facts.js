@@ -62,7 +62,7 @@ function pointFacts(line, point) {
     for (const name of ["windowed", "progressive", "carried"]) {
       if (usable((curve[name] || [])[i])) facts.push([name, numberWords(curve[name][i])]);
     }
-    if (curve.loss[i] !== null) facts.push(["training loss", `${numberWords(curve.loss[i])} nats a token`]);
+    if (curve.loss[i] !== null) facts.push(["training loss", `${numberWords(curve.loss[i])} nats per token`]);
     facts.push(["training time", secondsWords(curve.seconds[i])]);
     facts.push(["state", stateWords(curve)]);
     if (curve.unstable.length) facts.push(["unstable at", `batch ${curve.unstable.map((batch) => numberWords(batch)).join(" and ")}`]);

@@ -11,7 +11,7 @@ const Y_AXES = {
   windowed: { label: "test perplexity, windowed", of: (curve, i) => curve.windowed[i] },
   progressive: { label: "test perplexity, progressive", of: (curve, i) => curve.progressive[i] },
   carried: { label: "test perplexity, from carried states", of: (curve, i) => (curve.carried || [])[i] },
-  // The loss is in nats a token: e to its power is a perplexity, and stands beside the test set's.
+  // The loss is in nats per token: e to its power is a perplexity, and stands beside the test set's.
   loss: { label: "training perplexity", of: (curve, i) => (curve.loss[i] === null ? null : Math.exp(curve.loss[i])) },
 };
 

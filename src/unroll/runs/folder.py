@@ -139,7 +139,7 @@ class RunFolder:
             raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
         if occupied:
             goes_on = False
-            with suppress(RunError):  # what is wrong with it is said where it is gone on with
+            with suppress(RunError):  # resuming it says what is wrong with it
                 goes_on = self.is_run() and not self.has_ended()
             advice = f"Go on with it: {go_on(self.path)}. Or choose" if goes_on else "Choose"
             raise RunError(f"{self.path} exists and is not empty. {advice} another folder with --out.")
@@ -372,7 +372,7 @@ class RunFolder:
         """Hold the folder: two processes cannot train one run."""
         return locks.hold(
             self.path,
-            missing=f"{self.path} is no run folder. Give the folder that `unroll train --out` made.",
+            missing=f"{self.path} is not a run folder. Give the folder that `unroll train --out` made.",
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
 
@@ -390,7 +390,7 @@ class RunFolder:
             kind = (
                 "a pickle, which can run code when it is opened; it is not loaded"
                 if self._pickle()
-                else "no run folder"
+                else "not a run folder"
             )
             raise RunError(f"{self.path} is {kind}. Give the folder that `unroll train --out` made.")
         try:

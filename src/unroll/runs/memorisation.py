@@ -4,7 +4,7 @@ Natural text repeats itself, so every answer comes with the same figures for hel
 stretches as long as the sample. The distance between the two is what counts.
 
 The training data is the train set as the run read it: one sequence, rotated by the split. Its suffixes are sorted once;
-the cache keeps those of a larger corpus, 4 bytes a token; where they are missing or damaged, they are sorted again.
+the cache keeps those of a larger corpus, 4 bytes per token; where they are missing or damaged, they are sorted again.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Perplexity:
     2.0
     """
 
-    nats: float  # a token
+    nats: float  # per token
     tokens: int
 
     @property

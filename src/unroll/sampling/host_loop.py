@@ -45,7 +45,7 @@ class _Row:
         self.uniforms = Uniforms(stream.seed)
 
 
-class _Crew:
+class _StepRows:
     """The rows of a step: what does not change from token to token is looked up once, until a row begins or ends."""
 
     def __init__(self, rows: list[_Row]) -> None:
@@ -74,13 +74,13 @@ class _Crew:
                 found.append(b)
         return found
 
-    def followed_by(self, ids: list[int]) -> tuple[_Crew, list[int]]:
-        """What each row reads next, the token it drew or one of its prompt, and the crew from then on."""
+    def followed_by(self, ids: list[int]) -> tuple[_StepRows, list[int]]:
+        """What each row reads next, the token it drew or one of its prompt, and the rows from then on."""
         if not self._reading:
             return self, ids
         own = dict(zip(self.drawing, ids, strict=True))
         following = [own[b] if b in own else row.prompt.pop() for b, row in enumerate(self.rows)]
-        return _Crew(self.rows), following
+        return _StepRows(self.rows), following
 
 
 def generate(model: Model, streams: Sequence[Stream], k2: int, procedure: str, ends: Ends = never) -> Iterator[Drawn]:
@@ -104,30 +104,30 @@ def _step_by_step(
 ) -> Iterator[Drawn]:
     """The host chooses every token."""
     waiting = iter([_Row(n, stream, read(stream.prompt, k2, procedure)) for n, stream in enumerate(streams)])
-    crew = _Crew(list(islice(waiting, capacity)))
+    active = _StepRows(list(islice(waiting, capacity)))
     stepper = model.engine.rows(model, k2, procedure, capacity)
     stepper.begin(capacity)
     ids: list[int] = []
-    while crew.rows:
-        crew, ids = crew.followed_by(ids)
+    while active.rows:
+        active, ids = active.followed_by(ids)
         with np.errstate(over="ignore", invalid="ignore"):  # numbers out of bounds end in an error of their own
             stepper.read(np.array(ids))
-            drawn = crew.draw(stepper) if crew.drawing else None
+            drawn = active.draw(stepper) if active.drawing else None
         ids = []
         if drawn:
             yield drawn
             ids = drawn.ids
-            ended = crew.ended(ids, ends)
+            ended = active.ended(ids, ends)
             if ended:
-                crew, ids = _relieved(crew, ids, ended, waiting, stepper)
+                active, ids = _replace_ended(active, ids, ended, waiting, stepper)
 
 
-def _relieved(
-    crew: _Crew, ids: list[int], ended: list[int], waiting: Iterator[_Row], stepper: steppers.Stepper
-) -> tuple[_Crew, list[int]]:
+def _replace_ended(
+    active: _StepRows, ids: list[int], ended: list[int], waiting: Iterator[_Row], stepper: steppers.Stepper
+) -> tuple[_StepRows, list[int]]:
     """Rows that waited take the places of rows that ended, or those are gone; the tokens of the rows that stay."""
-    rows, over, gone = list(crew.rows), set(ended), set()
-    tokens = {b: token for b, token in zip(crew.drawing, ids, strict=True) if b not in over}
+    rows, over, gone = list(active.rows), set(ended), set()
+    tokens = {b: token for b, token in zip(active.drawing, ids, strict=True) if b not in over}
     for b in ended:
         follower = next(waiting, None)
         if follower is None:
@@ -138,4 +138,4 @@ def _relieved(
     kept = [b for b in range(len(rows)) if b not in gone]
     if gone:
         stepper.take(kept)
-    return _Crew([rows[b] for b in kept]), [tokens[b] for b in kept if b in tokens]
+    return _StepRows([rows[b] for b in kept]), [tokens[b] for b in kept if b in tokens]

@@ -1,1 +1,1 @@
-"""The paper, and the benchmark against peers."""
+"""The paper, the benchmark against peers, and the contracts behind `unroll check`."""

@@ -28,7 +28,7 @@ from unroll.training.signals import Watch
 
 SAVE_SECONDS = 10.0
 SAVE_COST = 50.0  # a save every 50 times its own duration costs 2 %
-LOOK = 100  # batches between two looks at the flags on the device
+BATCHES_BETWEEN_LOOKS = 100  # at the flags on the device
 
 Happening = TypeVar("Happening", bound=Event)
 
@@ -54,7 +54,7 @@ def evaluation_points(batches: int, count: int | None = None) -> tuple[int, ...]
 
 
 class Bookkeeping:
-    """The loop's memory."""
+    """Clocks, evaluations, saving and ending of runs."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Bookkeeping:
     def _looks(self) -> bool:
         """Whether to look at what is on the device: always where that costs nothing, else now and then."""
         count = self.learner.count
-        return count % LOOK == 0 or count in self.grid or self.learner.engine.looks_cost_nothing
+        return count % BATCHES_BETWEEN_LOOKS == 0 or count in self.grid or self.learner.engine.looks_cost_nothing
 
     def _settle(self) -> None:
         """Let the device finish what it was given, on the clock: queued training is training."""

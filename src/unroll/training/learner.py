@@ -39,7 +39,7 @@ class Look(NamedTuple):
         return (batch, REASONS[int(self.reason_M[m])]) if batch else None
 
     def loss(self, m: int) -> float | None:
-        """Nats a token, the mean over the batches since the loss was last taken; None if there were none."""
+        """Nats per token, the mean over the batches since the loss was last taken; None if there were none."""
         count = int(self.loss_count_M[m])
         return float(self.loss_sum_M[m]) / count if count else None
 
@@ -94,7 +94,7 @@ class Learner:
         self.count += 1
 
     def advance(self, batch: Batch) -> None:
-        """Likelihoods, their gradients, the update, and the states that the next windows start from."""
+        """NLLs, their gradients, the update, and the states that the next windows start from."""
         with self.update.computing():
             nll_MBK, state = self.model.nll(batch, self.carried)
             alive_M, gradients = self.update.judged(nll_MBK.transpose(1, 2))

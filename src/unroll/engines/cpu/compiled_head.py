@@ -42,7 +42,7 @@ def nll(
         grown(out_b, 1, V, -torch.inf),
     )
     factors_of = None
-    if dropout and dropout.any:
+    if dropout and dropout.drops:
         of_h = dropout_masks.factors(dropout, DENSE, *h_MNH.shape[1:])
         of_x = dropout_masks.factors(dropout, OUT, h_MNH.shape[1], dense_b.shape[1])
         factors_of = _Factors(grown(of_h, 2, H), grown(of_x, 2, D))

@@ -64,7 +64,7 @@ class CpuEngine(Engine):
         """The negative log-likelihood of each target, by the compiled, the threaded or the plain head."""
         if self.kernel == COMPILED:
             return compiled_head.nll(h_MNH, *head, targets_MN, LEAK, dropout, precision == "bfloat16")
-        if not dropout.any:
+        if not dropout.drops:
             return threaded_head.nll(h_MNH, *head, targets_MN)
         return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unroll.engines import kernels
+from unroll.engines.cuda import cells as cuda_cells
 from unroll.engines.cuda import head as cuda_head
 from unroll.engines.cuda import products
 from unroll.engines.cuda.dropout_masks import Dropout as Masks
@@ -38,9 +39,12 @@ class CudaEngine(Engine):
         return self._kernel.supports(network, self.device)
 
     def unknown(self, experiment: Experiment) -> list[str]:
-        """What has no CUDA code here."""
+        """What has no CUDA code here; a cell may have it for training alone, or for sampling alone."""
+        cell = cells.load(experiment.cell, experiment.peepholes)
+        trains, samples = cuda_cells.number(cell) is not None, device_steps.knows(cell)
+        only = " in sampling" if trains else " in training" if samples else ""
         known = {
-            f"the cell {experiment.cell}": device_steps.knows(cells.load(experiment.cell, experiment.peepholes)),
+            f"the cell {experiment.cell}{only}": trains and samples,
             f"the optimiser {experiment.optimiser}": FusedUpdate.knows(optimisers.load(experiment.optimiser)),
             f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in device_steps.PROCEDURES,
         }
@@ -60,7 +64,7 @@ class CudaEngine(Engine):
         """The negative log-likelihood of each target; the plain head computes it in float64."""
         if head.dense_W.dtype != torch.float32:
             return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
-        masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.any)
+        masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.drops)
         return cuda_head.nll(h_MNH, *head, targets_MN, masks, precision, LEAK)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:

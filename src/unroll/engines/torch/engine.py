@@ -72,7 +72,7 @@ class TorchEngine(Engine):
         return None
 
     def reading(self, precision: str) -> AbstractContextManager[None]:
-        """Nothing surrounds what is computed without gradients."""
+        """A context that changes nothing."""
         return nullcontext()
 
     @property

@@ -19,7 +19,7 @@ FORGETS = True
 
 
 class Memory(NamedTuple):
-    """k2 windows a row: slot s of row b stands at s·rows + b."""
+    """k2 windows for each row: slot s of row b is at s·rows + b."""
 
     slots: States
     read: int  # tokens read so far

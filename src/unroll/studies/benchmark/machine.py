@@ -13,7 +13,7 @@ from unroll.base.version import VERSION
 from unroll.engines import devices
 
 QUERY = ("clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "temperature.gpu", "driver_version")
-PATIENCE = 10  # seconds
+TIMEOUT_SECONDS = 10
 
 
 def facts(device: torch.device) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def clocks(device: torch.device) -> dict[str, str]:
         return {}
     command = [tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader", f"--id={device.index or 0}"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
     return dict(zip(QUERY, (value.strip() for value in answer.split(",")), strict=False))

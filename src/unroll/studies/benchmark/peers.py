@@ -157,7 +157,7 @@ class Peer:
         self.parameters = [*recurrent.parameters(), *self.head.parameters(), *learned]
 
     def loss(self) -> Tensor:
-        """Nats a token on the next window; carried states move on."""
+        """Nats per token on the next window; carried states move on."""
         window = self.windows.read()
         if self.shape.scheme.carries:
             first = [state * ~window.begins for state in self.carried]

@@ -1,6 +1,6 @@
 """What every plug-in of a family keeps to, as rules that can be run on any one: `unroll check FAMILY NAME`.
 
-One file a family. A rule is a public function of it, called with the plug-in's name: its docstring is the rule, and
+One file per family. A rule is a public function of it, called with the plug-in's name: its docstring is the rule, and
 what it raises says how the rule is broken. The families' own `__init__` say the same rules in full.
 """
 

@@ -1,4 +1,4 @@
-"""The measurements, one compact file a figure: FOLDER/records/FIGURE.json. Everything is redrawn from these alone.
+"""The measurements, one compact file per figure: FOLDER/records/FIGURE.json. Everything is redrawn from these alone.
 
     {"format": 1, "figure": …, "scale": …, "seeds": […], "unroll": …, "curves": [CURVE, …], "times": [TIME, …]}
 

@@ -182,7 +182,7 @@ class Reproduction:
             yield report
 
     def _launcher(self, plan: Plan) -> str:
-        """Small models on a CPU train one fleet a core, where processes can be started."""
+        """Small models on a CPU train one fleet per core, where processes can be started."""
         one_fleet_a_core = not self.scale.whole and all(devices.is_host(fleet.device) for fleet in plan.fleets)
         return "processes" if one_fleet_a_core and not launchers.problem("processes") else "local"
 

@@ -1,6 +1,6 @@
 """One time step of each cell as machine code: the files of `model/cells` once more, for vectors of units.
 
-One file a cell; a file supplies `Step`, a final `CellStep` with the cell's choices as its fields. Products and time
+One file per cell; a file supplies `Step`, a final `CellStep` with the cell's choices as its fields. Products and time
 loops are in engines/cpu/layer_code.py. A *record* connects them with a step: a few groups of H numbers for each step
 and row. Products write x·W_x + b into the first groups and h·W_h into the last ones; a group that receives both holds
 their sum. A step reads its record, and may overwrite it with what the backward pass needs. The backward pass overwrites

@@ -1,4 +1,4 @@
-"""The GRU of model/cells/gru.py. A record is c, r, u and h·W_h of c, which is separate for the reset gate to scale."""
+"""The GRU of model/cells/gru.py. A record holds c, r, u, and apart from c its h·W_h, which the reset gate scales."""
 
 from __future__ import annotations
 

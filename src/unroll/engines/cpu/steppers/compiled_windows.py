@@ -1,8 +1,7 @@
 """Rolling windows, compiled: threads divide a row's windows.
 
-k2 windows of each row are in flight. A window is a row of a product like any other, so threads may divide windows in
-any way: each state is the same to the last bit. Before k2 tokens have been read, only as many windows as tokens have
-begun.
+k2 windows of each row are in flight. A window is one row of a product, so threads may divide windows in any way: each
+state is the same to the last bit. After n < k2 tokens, only n windows have begun.
 
 Shapes: B rows, H hidden.
 """

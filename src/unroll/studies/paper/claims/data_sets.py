@@ -71,7 +71,7 @@ def c7(records: Records) -> Finding:
         few = grid[1][0]
         many = grid[1][-1]
         level = common_level(few, many)
-        # Batch i has read i·k1 new tokens a row: a stream of data would have had to supply these.
+        # Batch i has read i·k1 new tokens per row: a stream of data would have had to supply these.
         tokens = {line.k1: line.needed(level, line.batch) * line.k1 for line in (few, many)}
         saved[corpus] = tokens[many.k1] / tokens[few.k1]
     parts = (
