@@ -64,15 +64,18 @@ def ended(processes: list[subprocess.Popen[bytes]]) -> list[int]:
     return codes
 
 
-def kill_as_it_writes(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Kill a process as soon as it has a temporary file in the cache."""
+def killed_as_it_writes(process: subprocess.Popen[bytes], folder: Path) -> bool:
+    """Kill a process as soon as it has a temporary file in the cache; False if another wrote the cache before it."""
     until = time.monotonic() + PATIENCE
     while not [*(folder / "cache" / "corpora").glob(f"*.{process.pid:x}-*.partial")]:
-        assert process.poll() is None, "it never wrote to the cache"
+        if process.poll() is not None:
+            assert ended([process]) == [0]
+            return False
         assert time.monotonic() < until
         time.sleep(0.001)
     process.kill()
     process.communicate()
+    return True
 
 
 def weights(folder: Path) -> set[bytes]:
@@ -106,13 +109,12 @@ def test_twenty_processes_at_once_on_a_cold_cache_all_train_to_the_same_weights(
 def test_processes_killed_while_they_write_the_cache_harm_no_other_and_leave_nothing(
     corpus: Path, tmp_path: Path
 ) -> None:
-    found = set()
+    found, killed = set(), 0
     for number in range(ROUNDS):
         folder = tmp_path / f"round{number}"
         victims = [start(corpus, folder, PROCESSES + n) for n in range(VICTIMS)]
         others = [start(corpus, folder, n) for n in range(PROCESSES)]
-        for victim in victims:
-            kill_as_it_writes(victim, folder)
+        killed += sum(killed_as_it_writes(victim, folder) for victim in victims)
         assert ended(others) == [0] * PROCESSES
         found |= weights(folder)
         assert len(found) == 1, f"{len(found)} different weights"
@@ -122,5 +124,6 @@ def test_processes_killed_while_they_write_the_cache_harm_no_other_and_leave_not
         index.unlink()
         assert ended([start(corpus, folder, 0)]) == [0]
         assert names(folder) == [".json", ".uint8"]
-        print(f"round {number + 1} of {ROUNDS}: {VICTIMS} killed, {PROCESSES} succeeded")
+        print(f"round {number + 1} of {ROUNDS}: {killed} killed so far, {PROCESSES} succeeded")
         shutil.rmtree(folder)
+    assert killed >= ROUNDS * VICTIMS / 2, "on a busy machine some come too late, but not most"
