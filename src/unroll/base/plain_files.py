@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from unroll.base.untrusted import CAREFULLY, FOLLOWING, unlike_file
+from unroll.base.untrusted import CAREFULLY, FOLLOWING, unlike_file, up_to
 
 
 def size(path: Path) -> int | None:
@@ -48,7 +48,7 @@ def open_to_hold(path: Path) -> BinaryIO:
 def read(path: Path, at_most: int) -> bytes:
     """Read a small file whole; an OSError if it has more than `at_most` bytes."""
     with open_to_read(path) as file:
-        content = file.read(at_most + 1)
+        content = up_to(file, at_most + 1)
     if len(content) > at_most:
         raise OSError(errno.EFBIG, f"it has more than {at_most:,} bytes", str(path))
     return content

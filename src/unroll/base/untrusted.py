@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
 LONGEST_LINE = 1 << 14  # characters of a TOML document's line
+PIECE = 1 << 16  # bytes of a file that are read at once
 ITEMS = 1 << 17  # values in one JSON document, unless the caller knows better
 SEAL = "sha256"  # the key under which a JSON document carries a digest of the rest of itself
 # Windows has neither flag: there a link is noticed before it is opened, and folders hold no named pipes.
@@ -97,10 +98,19 @@ def open_file(path: Path, at_most: int | None = None) -> BinaryIO:
         raise
 
 
+def up_to(file: BinaryIO, at_most: int) -> bytes:
+    """The next bytes of a file, at most this many. `file.read(n)` takes memory for n bytes, however few there are."""
+    pieces: list[bytes] = []
+    while at_most and (piece := file.read(min(at_most, PIECE))):
+        pieces.append(piece)
+        at_most -= len(piece)
+    return b"".join(pieces)
+
+
 def read(path: Path, at_most: int) -> bytes:
     """Read a regular file whole; an OSError if it has more than `at_most` bytes."""
     with open_file(path, at_most) as file:
-        content = file.read(at_most + 1)
+        content = up_to(file, at_most + 1)
     if len(content) > at_most:  # it grew
         raise OSError(errno.EFBIG, f"it has more than {at_most:,} bytes")
     return content

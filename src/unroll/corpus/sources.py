@@ -11,6 +11,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+from unroll.base import untrusted
 from unroll.base.errors import CorpusError, counted, did_you_mean
 from unroll.corpus import compressed, file_stream, folder_choice, formats, recorded_folder
 from unroll.corpus.chosen_files import Choice, listed
@@ -160,7 +161,7 @@ def _piped(choice: Choice, kind: str, asked: bool, recorded: Recorded | None) ->
             "It came through standard input, which is gone. Save the text to a file, "
             "and write the file’s path as `source` under [corpus] in run.toml."
         )
-    content = sys.stdin.buffer.read(MOST_PIPED + 1)
+    content = untrusted.up_to(sys.stdin.buffer, MOST_PIPED + 1)
     if len(content) > MOST_PIPED:
         raise CorpusError(f"Standard input has more than {MOST_PIPED:,} bytes. Save it to a file, and name the file.")
     source = in_memory(content, "standard input", choice, kind)

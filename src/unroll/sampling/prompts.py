@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unroll.base import randomness
+from unroll.base import randomness, untrusted
 from unroll.base.errors import ConfigurationError
 from unroll.corpus.music import reading
 from unroll.corpus.tokens import reads_bytes
@@ -42,7 +42,7 @@ def prompt_from(run: Run, path: Path) -> str:
         return str(path)
     try:
         with path.open("rb") as file:  # which may be a named pipe: a shell's <(command)
-            content = file.read(LARGEST + 1)
+            content = untrusted.up_to(file, LARGEST + 1)
     except OSError as error:
         raise ConfigurationError(f"--prompt-file {path} cannot be read: {error.strerror}.") from None
     if len(content) > LARGEST:
