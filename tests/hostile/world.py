@@ -13,6 +13,7 @@ from pathlib import Path
 from lived import Command, Ended, Worker
 
 from unroll import Corpus, Experiment, Scheme, grid
+from unroll.base.wording import shell_words
 from unroll.corpus import encoding
 from unroll.corpus.open_corpora import Library
 from unroll.corpus.synthetic import Markov
@@ -71,7 +72,8 @@ def make(path: Path) -> World:
         if event.learner.count == STOPPED_AT + 1:
             break
     events.close()
-    _sweep(world)
+    with shell_words():  # as the command line makes it, so that reasons on record are in its words
+        _sweep(world)
     before, os.environ["UNROLL_CACHE"] = os.environ.get("UNROLL_CACHE"), str(world.given / "cache")
     large, encoding.CACHED_FROM = encoding.CACHED_FROM, 1_000
     try:
