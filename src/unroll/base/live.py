@@ -108,7 +108,7 @@ class Notebook(Live):
         self._handle: Any = None
 
     def draw(self, text: str, share: float, picture: str) -> None:
-        """The panel, and the line alone for whoever shows no HTML."""
+        """The panel, and the line alone for a front end that shows no HTML."""
         from IPython.display import display
 
         self._last = (text, share, picture)

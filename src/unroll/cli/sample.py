@@ -27,7 +27,7 @@ def sample(
     prompt_file: Annotated[Path | None, option("The same, from a file.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to draw.")] = 500,
     n: Annotated[int, typer.Option("--n", "-n", help="Texts to draw; the seed of each is one above the last's.")] = 1,
-    beams: Annotated[int | None, option("Search for the likeliest text with so many beams; draw nothing.")] = None,
+    beams: Annotated[int | None, option("Search for the likeliest text with this many beams; draw nothing.")] = None,
     stop: Annotated[list[str] | None, option("End the text before this; again for more.", metavar="STRING")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
     sample: Annotated[str | None, option("windowed or progressive [the scheme's own].")] = None,
@@ -188,7 +188,7 @@ def _problems(
     sample: str | None,
     beams: int | None,
 ) -> list[str]:
-    """What can be told without the run."""
+    """What can be checked without the run."""
     wrong = []
     if prompt is not None and prompt_file is not None:
         wrong.append("--prompt and --prompt-file both give the prompt. Leave one out.")

@@ -1,7 +1,7 @@
 """How large a run says its corpus was, and what cannot be that corpus, known before any of it is read.
 
 A run may come from a stranger, and may name any path of this machine as its corpus: the root of all folders, a file
-without an end. Names and sizes are looked at first, no more of them than such a corpus can have. Runs of older
+without an end. Names and sizes are looked at first, no more of them than that corpus can have. Runs of older
 versions recorded tokens only; for them the limits are generous. What a user names has no limits.
 """
 

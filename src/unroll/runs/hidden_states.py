@@ -38,7 +38,7 @@ class HiddenStates:
 
     @property
     def h(self) -> NDArray[np.float32]:
-        """Of all layers, [T, L, H]; the last layer's predicts the next token."""
+        """The h of all layers, [T, L, H]; the last layer's predicts the next token."""
         return self.states["h"]
 
     @property

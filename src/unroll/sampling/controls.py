@@ -72,7 +72,7 @@ class Settings:
 
     @property
     def searches(self) -> bool:
-        """Whether beams are asked for: one beam is argmax, unless drawing is asked for in so many words."""
+        """Whether beams are asked for: one beam is argmax, unless drawing is asked for explicitly."""
         return self.num_beams is not None and not (self.num_beams == 1 and self.do_sample)
 
     @property

@@ -78,5 +78,5 @@ def _choose(
 
 
 def _log(total: float) -> float:
-    """Of a sum that is at least 1, unless there are no numbers in it."""
+    """The logarithm of a sum that is at least 1; NaN if it holds no numbers."""
     return math.log(total) if total > 0 else math.nan

@@ -96,7 +96,7 @@ class Writer:
         return self._stops.vocabulary.decode(np.array(self._certain, np.int64))
 
     def _may_go_on(self, length: int) -> bool:
-        """Whether the last so many units may be the beginning of a stop string."""
+        """Whether the last units, this many, may be the beginning of a stop string."""
         return self._held[-length:] in self._stops.beginnings
 
     def _release(self, length: int) -> str:

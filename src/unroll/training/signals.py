@@ -45,7 +45,7 @@ class Watch:
             self._put_back()
             before = getattr(self._before.get(self.number or 0), "__self__", None)
             if isinstance(before, Watch) and self.number is not None and not self._told:
-                before.number = self.number  # nobody has asked here: whoever watches around this one will
+                before.number = self.number  # nobody has asked here: the watch around this one will
 
     def _put_back(self) -> None:
         for number, handler in self._before.items():

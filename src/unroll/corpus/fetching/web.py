@@ -38,7 +38,7 @@ def in_words(text: object, at_most: int = 200) -> str:
 
 
 class Watch:
-    """What one attempt may cost: at most so many bytes, and so many seconds of waiting for each share of them."""
+    """Limits of one attempt: its bytes, and the seconds to wait for each share of them."""
 
     def __init__(self, silence: float, pace: tuple[int, float]) -> None:
         self.silence = silence  # seconds between two pieces

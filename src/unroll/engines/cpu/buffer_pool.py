@@ -25,7 +25,7 @@ from torch import Tensor
 
 Kept = TypeVar("Kept")
 
-LARGE = 1 << 21  # bytes of a large page, where the system has such: fewer addresses to look up
+LARGE = 1 << 21  # bytes of a large page, if the system has large pages: fewer addresses to look up
 
 
 def _new(size: int) -> mmap.mmap:
@@ -101,7 +101,7 @@ def give_back() -> None:
 
 
 def keep(size: int, kind: Hashable, make: Callable[[], Kept]) -> Kept:
-    """An object of so many bytes that nobody else has; it is free for the next batch when nobody holds it any more."""
+    """An object of this size that nobody else has. The next batch may use it again when nobody holds it any more."""
     kept: Kept = _pool.one(size, kind, make)
     return kept
 

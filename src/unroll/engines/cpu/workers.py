@@ -73,14 +73,14 @@ def each_of(M: int, parts: int, work: Callable[[int, int], None]) -> None:
     threads = min(count(), M * parts)
 
     def some(thread: int) -> None:
-        for task in tasks:  # whoever is free takes the next
+        for task in tasks:  # the next free thread takes it
             work(*task)
 
     each(threads, some)
 
 
 def divided(n: int, parts: int) -> list[slice]:
-    """n things in so many neighbouring stretches, as equal as can be."""
+    """Cut n things into neighbouring stretches of nearly equal length."""
     bounds = [part * n // parts for part in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 

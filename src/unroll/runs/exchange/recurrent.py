@@ -66,7 +66,7 @@ class Recurrent(CellLayers):
             self.register_parameter(f"{name}0", nn.Parameter(torch.zeros(layers, hidden), requires_grad=learned))
 
     def initial_state(self, rows: int) -> TorchState:
-        """The first state for so many rows: 0 until it is trained."""
+        """The first state of each row: 0 until it is trained."""
         tensors = tuple(getattr(self, f"{name}0").unsqueeze(1).expand(-1, rows, -1) for name in self.cell.STATES)
         return tensors if len(tensors) > 1 else tensors[0]
 

@@ -60,7 +60,7 @@ class SequenceModel(nn.Module):
         return self.experiment.scheme
 
     def initial_state(self, rows: int) -> TorchState:
-        """The state that every text starts from, for so many rows: learned, or 0 where states are carried."""
+        """The first state of each row: learned, or 0 if states are carried."""
         tensors = tuple(getattr(self, f"{name}0").unsqueeze(1).repeat(1, rows, 1) for name in self._states)
         return tensors if len(tensors) > 1 else tensors[0]
 

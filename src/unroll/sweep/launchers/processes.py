@@ -1,6 +1,6 @@
 """One fleet per core at a time, each in a process of its own: for models too small to be shared among cores.
 
-Give such runs one thread each. A process is a new interpreter that runs nothing of the program which starts it, so a
+Give these runs one thread each. A process is a new interpreter that runs nothing of the program which starts it, so a
 script needs no `if __name__ == "__main__":` for it, and a notebook or a program read from a pipe will do. A process
 that is asked to stop saves first; one whose parent is gone stops at once, so that nobody is at work in its folders.
 """
