@@ -55,7 +55,7 @@ def it_changes_nothing_in_place_and_keeps_the_shape(name: str) -> None:
 
 
 def the_likeliest_is_never_ruled_out(name: str) -> None:
-    """Of every row the likeliest token stays, and no number comes out that is none."""
+    """The likeliest token of every row stays, and no NaN comes out."""
     for value, before, after in _applied(name):
         best = before.argmax(-1, keepdim=True)
         require(not after.isnan().any() and not (after == math.inf).any(), f"With {value} it gave nan or inf.")
@@ -69,7 +69,7 @@ def what_is_ruled_out_stays_ruled_out(name: str) -> None:
 
 
 def what_is_left_keeps_its_order(name: str) -> None:
-    """Of two tokens that are left, the likelier one is not made the less likely."""
+    """The likelier of two tokens that are left stays the likelier one."""
     for value, before, after in _applied(name):
         for was, row in zip(before, after, strict=True):
             ranked = row[was.argsort(descending=True, stable=True)]

@@ -42,7 +42,7 @@ def it_gives_the_outputs_and_states_of_the_reference(name: str) -> None:
 
 
 def it_gives_the_gradients_of_the_reference(name: str) -> None:
-    """Of every weight and first state, clipped at the gates' sums as the reference clips."""
+    """The gradients of every weight and first state, clipped at the gates' sums as the reference clips."""
     for clip in (UNCLIPPED, TIGHT):
         for net, M, T in _known(name, clip):
             (_, _, mine), (_, _, truth) = (_run(kernel, net, M, T) for kernel in (name, "reference"))

@@ -83,7 +83,7 @@ def it_trains_and_goes_on_from_a_snapshot(name: str) -> None:
 
 
 def _gradients() -> list[Tensor]:
-    """Of several steps, large and small."""
+    """Several steps of gradients, large and small."""
     return [cases.tensor(M, 3, 4, seed=n, scale=10.0 ** (n - 3)) for n in range(STEPS)]
 
 
