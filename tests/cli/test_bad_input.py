@@ -271,7 +271,7 @@ def test_what_is_no_run_is_said(tmp_path: Path, run: Path) -> None:
     for command in ("eval", "sample"):
         check_refused(unroll(command, pickle), "pickle, which can run code")
         check_refused(unroll(command, tmp_path), "run.toml is missing")
-        check_refused(unroll(command, tmp_path / "nothing"), "no run folder")
+        check_refused(unroll(command, tmp_path / "nothing"), "not a run folder")
         check_refused(unroll(command, run, "--device", "cuda:99"), "CUDA devices")
     check_refused(unroll("train", "--resume", tmp_path), "run.toml is missing")
 

@@ -12,7 +12,7 @@ import sqlite3
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from midi_files import midi, on
 
 from unroll import Corpus, Experiment
 from unroll.base.errors import CorpusError
+from unroll.base.wording import shell_words
 
 PROSE = b"It was the best of times, it was the worst of times.\n" * 40  # 2,120 bytes
 SOURCE = b"int main(void)\n{\n\treturn 0;\n}\n" * 70  # 2,170 bytes
@@ -30,6 +31,13 @@ CSV = b"id,name,price\n" + b"17,tea,3.50\n" * 180  # 2,174 bytes
 JSON_LINES = b'{"text": "to be or not"}\n' * 90
 FASTA = b">one\nACGTACGTACGT\n>two\nTTGACCAGTA\n" * 60
 NOISE = random.Random(5).randbytes(2_000)
+
+
+@pytest.fixture(autouse=True)
+def at_a_shell() -> Iterator[None]:
+    """Refusals are in the words of the command line."""
+    with shell_words():
+        yield
 
 
 def tune(pitch: int, notes: int = 40) -> bytes:

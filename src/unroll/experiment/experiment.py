@@ -204,13 +204,7 @@ def problems(experiment: Experiment) -> list[str]:
     hints = types_of(type(experiment))
     right = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
     for name, value in list(right.items()):
-        if name == "corpus" and not isinstance(value, str):
-            wrong.append(
-                f"corpus must be a path or a name, as text. Got {type(value).__name__}. An opened corpus stands beside "
-                "the experiment: unroll.train(experiment, out, corpus)."
-            )
-            del right[name]
-        elif not fits(value, hints[name]):
+        if not fits(value, hints[name]):
             wrong.append(f"{name} must be {getattr(hints[name], '__name__', hints[name])}. Got {value!r}.")
             del right[name]
     settings = settings_of(type(experiment))

@@ -10,6 +10,7 @@ from reproducing import SCALE, partly, texts
 from typer.testing import CliRunner
 
 from unroll.base.errors import ConfigurationError
+from unroll.base.wording import shell_words
 from unroll.cli import app
 from unroll.studies.paper import records
 
@@ -27,7 +28,7 @@ def typed(*words: object) -> str:
 
 
 def test_all_problems_of_a_command_are_listed_at_once() -> None:
-    with pytest.raises(ConfigurationError) as error:
+    with shell_words(), pytest.raises(ConfigurationError) as error:
         typed("schems", "k2")
     words = " ".join(error.value.problems)
     assert "Did you mean schemes?" in words
