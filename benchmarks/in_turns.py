@@ -53,7 +53,7 @@ def worker() -> None:
         nonlocal count
         settings, scheme, batches = SHAPES[name]
         experiment = unroll.Experiment(
-            corpus="markov", scheme=unroll.Scheme(**scheme), batches=batches, evaluations=2, test_tokens=100,
+            corpus="markov", scheme=unroll.Scheme(**scheme), batches=batches, evaluations=2, test_tokens=200,
             device="cpu", threads=THREADS, **settings,
         )  # fmt: skip
         out = folder / str(count)
