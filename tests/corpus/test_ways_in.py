@@ -79,9 +79,7 @@ def test_texts_and_ids_come_from_python_as_they_would_from_a_file(tmp_path: Path
 
 def test_an_opened_corpus_in_an_experiment_is_told_where_it_belongs(tmp_path: Path) -> None:
     corpus = Corpus.from_text("to be or not to be " * 100)
-    with pytest.raises(
-        ConfigurationError, match=r"Got a Corpus\. An open one goes to the training .* unroll\.train\("
-    ):
+    with pytest.raises(ConfigurationError, match=r"Got a Corpus\. An open one goes to the training .* unroll\.train\("):
         Experiment(corpus=corpus)
     small = Experiment(batches=2, hidden=8, dense=8, rows=4, threads=1, scheme=Scheme(k1=5, k2=10))
     assert train(small, tmp_path / "run", corpus).experiment.tokens == 1900
