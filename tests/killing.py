@@ -30,6 +30,7 @@ from unroll.base.errors import UnrollError
 from unroll.engines.cpu import replay
 from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.judged_update import JudgedUpdate
+from unroll.runs.folder import RunFolder
 from unroll.training import bookkeeping
 from unroll.training.bookkeeping import Bookkeeping
 from unroll.training.events import Ended, Event, Stepped, Warned
@@ -122,7 +123,8 @@ def follow(procedure: str, folder: str | Path, resume: bool = False, **changes: 
     for event in train_fleet(experiments, corpora(procedure), places, resume, save_every=SAVE_EVERY):
         # Before anything of its end is on the disk: a kill after that must not cost the snapshot.
         for m, experiment in enumerate(experiments if isinstance(event, Stepped) else ()):
-            if event.learner.count == experiment.batches:
+            # A run that had ended before is not restored when its fleet goes on: its slot holds something else.
+            if event.learner.count == experiment.batches and RunFolder(places[m]).status["state"] != "finished":
                 atomic_files.write(snapshot(places[m]), atomic_files.seal(event.learner.snapshot(m), {}))
         yield event
 
