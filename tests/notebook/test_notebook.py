@@ -63,7 +63,12 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         client = NotebookClient(
-            notebook, kernel_name="here", timeout=300, resources={"metadata": {"path": str(folder)}}
+            notebook,
+            kernel_name="here",
+            timeout=300,
+            resources={"metadata": {"path": str(folder)}},
+            iopub_timeout=60,
+            raise_on_iopub_timeout=True,  # a busy machine is late with a picture, not without one
         )
         client.execute()
     nbformat.validate(notebook)
