@@ -130,7 +130,8 @@ def _new(
         raise ConfigurationError(
             "Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume RUN."
         )
-    experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **settings}, scheme)
+    settings = {"corpus": corpus, **options.preset(preset), **settings}
+    experiment = experiments.from_options(settings, options.preset_pace(preset) | scheme)
     from unroll.corpus.open_corpora import open_corpus
     from unroll.runs.folder import RunFolder
     from unroll.training.preflight import checkpoints_bytes, refuse_full_disk
