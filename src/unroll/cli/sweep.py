@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,7 @@ def sweep(
     ] = None,
     out: Annotated[Path | None, option("The sweep's folder.")] = None,
     resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
+    status: Annotated[Path | None, option("Show how this sweep stands, also while it is at work, and stop.")] = None,
     plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
     scheme: Annotated[str | None, option(options.SCHEME, metavar=options.LIST)] = None,
     train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.", metavar="PROCEDURE")] = None,
@@ -55,6 +57,7 @@ def sweep(
     unroll sweep book.txt --scheme 1,2,3,4 --k1 20,60,100 --seeds 3 --out sweeps/book
     unroll sweep a.txt b.txt --hidden 128,512 --dropout 0,0.25 --out sweeps/size
     unroll sweep --resume sweeps/book                        after Ctrl-C, a crash or a power cut
+    unroll sweep --status sweeps/book                        how it stands, from any machine that sees the folder
 
     Options with A,B,… take several values, separated by commas. Schemes 1 and 3 share their training: it is done
     once and evaluated under both procedures. OUT/runs holds an ordinary run folder for each training, OUT/table.csv
@@ -63,6 +66,9 @@ def sweep(
     """
     others = {name: value for name, value in locals().items() if name != "given"}
     said = {name: value for name, value in (others | given).items() if value is not None and value is not False}
+    if status is not None:
+        _show_status(status, said, json)
+        return
     wrong = [problem for problem in (launchers.problem(launcher), _problem_of(out, resume, plan)) if problem]
     if most is not None and most < 1:
         wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
@@ -97,6 +103,18 @@ def sweep(
     else:
         assert folder is not None
         _sweep(folder, library, asked, most, launcher, save_every, quiet, json)
+
+
+def _show_status(path: Path, said: dict[str, Any], json: bool) -> None:
+    """How a sweep stands; nothing is written, and nobody who trains is disturbed."""
+    from unroll.cli.standing import print_standing
+    from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.standing import standing
+
+    extra = sorted(set(said) - {"status", "json", "preset", "launcher"})
+    if extra or said["preset"] != "paper" or said["launcher"] != "local":
+        raise ConfigurationError("--status needs nothing else but --json: leave out the rest.")
+    print_standing(standing(SweepFolder(path)), json)
 
 
 def _problem_of(out: Path | None, resume: Path | None, plan: bool) -> str | None:
@@ -166,8 +184,6 @@ def _print_plan(
     trainings = folder.trainings if folder and known else distinct(asked or ())
     plan = (folder.plan if folder and known else None) or make_plan(trainings, library, most)
     if json:
-        from dataclasses import asdict
-
         print_json(asdict(plan))
         return
     rows = sum(len(training.asked) for training in trainings)
@@ -200,8 +216,9 @@ def _sweep(
     quiet: bool,
     json: bool,
 ) -> None:
-    from unroll.cli.sweep_display import print_table, show_failures, watch
+    from unroll.cli.sweep_display import print_answers, print_table, show_failures, watch
     from unroll.sweep import table
+    from unroll.sweep.answers import answers
     from unroll.sweep.sweep import results
     from unroll.sweep.sweep import sweep as drive
 
@@ -219,9 +236,11 @@ def _sweep(
     rows, failures = results(folder), folder.failures
     if json:
         best = [row["run"] for row in table.best(rows).values()]
-        print_json({"sweep": str(folder.path), "rows": rows, "best": best, "failures": failures})
+        every = [{**asdict(answer), "words": answer.in_words()} for answer in answers(rows)]
+        print_json({"sweep": str(folder.path), "rows": rows, "best": best, "answers": every, "failures": failures})
     elif not quiet:
         print_table(rows)
+        print_answers(rows)
     if not quiet:
         say(f"Table: {folder.path / 'table.csv'}.  Runs: {folder.path / 'runs'}")
     if failures:

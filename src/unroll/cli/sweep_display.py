@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unroll.base.printable import one_line
 from unroll.cli.screen import console, duration, say, show, warn
 from unroll.sweep import table
+from unroll.sweep.answers import Standing, answers
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
 from unroll.sweep.sweep import Planned
 
@@ -253,7 +254,7 @@ def show_failures(failures: Mapping[str, Mapping[str, Any]], runs: int | None = 
 
 
 def print_table(rows: Sequence[table.Row]) -> None:
-    """The settings that vary, and the results; the best run of each corpus is marked."""
+    """The settings that vary, and the results; the lowest run of each corpus is marked."""
     varied = [name for name in table.COLUMNS[1:] if name not in table.RESULTS and len({r[name] for r in rows}) > 1]
     varied = [name for name in varied if name != "training" or any(row["scheme"] is None for row in rows)]
     columns = [*varied, "perplexity", "lowest", "lowest_batch", "state"]
@@ -261,9 +262,40 @@ def print_table(rows: Sequence[table.Row]) -> None:
     content = [[name.replace("_", " ") for name in columns]]
     content += [[_shown(row[name]) for name in columns] for row in rows]
     widths = [max(len(line[i]) for line in content) for i in range(len(columns))]
-    marks = ["", *("  ← best" if id(row) in best else "" for row in rows)]
+    marks = ["", *("  ← lowest" if id(row) in best else "" for row in rows)]
     for line, mark in zip(content, marks, strict=True):
         show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
+
+
+def print_answers(rows: Sequence[table.Row]) -> None:
+    """For each corpus: the mean of each setting over its seeds, and whether they tell the best from the others."""
+    for answer in answers(rows):
+        if answer.best.seeds > 1:
+            show()
+            columns = [name for name in answer.columns if name != "training" or "scheme" not in answer.columns]
+            columns = [name for name in columns if name != "corpus"]
+            content = [[*(name.replace("_", " ") for name in columns), "seeds", "mean", "95 % interval", "to the best"]]
+            content += [
+                [*(_shown(standing.setting[name]) for name in columns), str(standing.seeds), *_compared(standing)]
+                for standing in answer.standings
+            ]
+            widths = [max(len(line[i]) for line in content) for i in range(len(content[0]))]
+            for line in content:
+                show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        show(f"{answer.corpus}: {answer.in_words()}" if len({row["corpus"] for row in rows}) > 1 else answer.in_words())
+
+
+def _compared(standing: Standing) -> tuple[str, str, str]:
+    """A setting's mean, its interval, and its difference from the best, in words."""
+    perplexity, ratio = standing.perplexity, standing.ratio
+    if perplexity is None:
+        return "–", "–", f"{standing.unfinished} not finished"
+    interval = "–" if perplexity.low is None else f"{perplexity.low:,.3f} – {perplexity.high:,.3f}"
+    left_out = f", {standing.unfinished} not finished" if standing.unfinished else ""
+    if ratio is None:
+        return f"{perplexity.mean:,.3f}", interval, f"best{left_out}" if not standing.paired else f"–{left_out}"
+    verdict = {True: "higher", False: "not told apart", None: "one seed in common"}[standing.is_apart]
+    return f"{perplexity.mean:,.3f}", interval, f"{ratio.mean - 1:+.1%} {verdict}{left_out}"
 
 
 def _shown(value: Any) -> str:

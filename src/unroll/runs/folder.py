@@ -6,6 +6,7 @@
     metrics.jsonl          one line an evaluation
     weights.safetensors    when it has ended
     checkpoints/           until then: the last two, from which it resumes exactly
+    .lock                  while a process trains it (`base/locks.py`)
     perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
 
 Order matters: a metrics line is on disk before the checkpoint that counts it, and a checkpoint records how long
@@ -102,7 +103,7 @@ class RunFolder:
             return
         if untrusted.is_folder(self.path):
             atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
-            paths = list(self.path.iterdir())
+            paths = list(locks.others(self.path))
             if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in paths):
                 for path in paths:
                     path.unlink()
@@ -134,7 +135,7 @@ class RunFolder:
     def refuse_occupied(self) -> None:
         """Nothing that exists is ever written over."""
         try:
-            occupied = untrusted.present(self.path) and (not self.path.is_dir() or any(self.path.iterdir()))
+            occupied = untrusted.present(self.path) and (not self.path.is_dir() or any(locks.others(self.path)))
         except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
             raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
         if occupied:
@@ -366,10 +367,11 @@ class RunFolder:
                 (self.path / name).unlink()
         if untrusted.is_folder(self.path):
             with suppress(OSError):
+                (self.path / locks.NAME).unlink(missing_ok=True)  # the lock of the process that deletes the run
                 self.path.rmdir()
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder: two processes cannot train one run."""
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the folder, since two processes cannot train one run; gives a note on a lock that was left over."""
         return locks.hold(
             self.path,
             missing=f"{self.path} is not a run folder. Give the folder that `unroll train --out` made.",

@@ -51,7 +51,7 @@ class SweepFolder:
         try:
             if self.is_sweep() or not untrusted.present(self.path):
                 return
-            occupied = not self.path.is_dir() or not all(map(_left_over, self.path.iterdir()))
+            occupied = not self.path.is_dir() or not all(map(_left_over, locks.others(self.path)))
         except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
             raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
         if occupied:
@@ -101,8 +101,8 @@ class SweepFolder:
         """Remove what killed processes left half written. Only a process that holds the folder may."""
         atomic_files.clear_partials(self.path, self.file_names().__contains__, alone=True)
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder: two drivers cannot share it."""
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the folder, since two drivers cannot share it; gives a note on a lock that was left over."""
         return locks.hold(
             self.path,
             missing=f"{self.path} is no sweep. Give the folder that `unroll sweep --out` made.",

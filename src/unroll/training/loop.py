@@ -30,7 +30,7 @@ from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
 from unroll.training import occupied
 from unroll.training.bookkeeping import Bookkeeping
-from unroll.training.events import Event, Stepped
+from unroll.training.events import Event, Stepped, Warned
 from unroll.training.learner import Learner
 from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
@@ -165,10 +165,13 @@ def _train(
     device = devices.find(experiments[0].device)
     limits.require_files(len(outs))
     with ExitStack() as held:
-        folders = _held(held, experiments, corpora, outs, resume)
+        notes: list[str] = []
+        folders = _held(held, experiments, corpora, outs, resume, notes)
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
         books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
+        for note in notes:
+            yield books.event(Warned, message=note)
         yield from books.start(resume)
         try:
             while not books.ended:
@@ -204,8 +207,12 @@ def _held(
     corpora: Sequence[Corpus],
     outs: Sequence[str | Path],
     resume: bool,
+    notes: list[str],
 ) -> list[RunFolder]:
-    """The runs' folders, new or old, held by this process; nothing is written to a folder that another one holds."""
+    """The runs' folders, new or old, held by this process; nothing is written to a folder that another one holds.
+
+    `notes` takes what is to be said of locks that were left over.
+    """
     folders = [RunFolder(out) for out in outs]
     if not resume:
         for folder in folders:
@@ -213,7 +220,7 @@ def _held(
     for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
         if not resume:
             folder.make()
-        stack.enter_context(folder.locked())
+        notes += filter(None, [stack.enter_context(folder.locked())])
         if not resume:
             folder.describe(experiment, corpus.vocabulary)
             continue
