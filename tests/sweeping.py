@@ -17,7 +17,7 @@ import killing
 import torch
 
 from unroll import Corpus, Experiment, grid
-from unroll.base import atomic_files
+from unroll.base import atomic_files, locks
 from unroll.base.errors import UnrollError
 from unroll.corpus.open_corpora import Library
 from unroll.sweep.folder import SweepFolder
@@ -78,10 +78,13 @@ def result(folder: str | Path) -> dict[str, Any]:
 
 
 def stamps(folder: str | Path, names: set[str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Which file each of a run's is, and when it was last written; leftover checkpoints are a folder, and no matter."""
+    """Which file each of a run's is, and when it was last written; leftover checkpoints are a folder, and no matter.
+
+    Nor is the lock that a kill leaves: whoever comes next clears it.
+    """
     files = {}
     for name in names:
-        for path in filter(Path.is_file, Path(folder, "runs", name).iterdir()):
+        for path in filter(Path.is_file, locks.others(Path(folder, "runs", name))):
             files[name, path.name] = path.stat().st_ino, path.stat().st_mtime_ns
     return files
 

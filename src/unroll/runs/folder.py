@@ -378,6 +378,12 @@ class RunFolder:
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
 
+    def clear_lock(self) -> None:
+        """Remove the lock that a dead process left in a run that had ended."""
+        if untrusted.present(self.path / locks.NAME):
+            with suppress(RunError), self.locked():
+                pass
+
     def _meaning(self, name: str, parse: Callable[[str, str], Meaning]) -> Meaning:
         """What a file says. It is read every time, and parsed only where its text has changed."""
         text = self._text(name)

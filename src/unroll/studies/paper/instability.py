@@ -30,9 +30,9 @@ SINCE = ((1, 100), (100, 300), (300, 1000), (1000, math.inf))
 ABOUT = (
     "A conditional run is scored from a state of zeros, as scheme 4 samples, and from the states that its training "
     "carries, the median over its 64 rows; its loss is the mean over the batches since the point before. A rise is the "
-    "most times its lowest so far that a curve stands at, from batch 100 on; that of a perplexity up to that curve's own "
-    "lowest point, in every row alike. What rises behind that is overfitting, or a state of zeros that has gone bad for "
-    "good: the last column shows the second. “Rises” counts the runs with one above 1.1."
+    "most times its lowest so far that a curve stands at, from batch 100 on; that of a perplexity up to that curve's "
+    "own lowest point, in every row alike. What rises behind that is overfitting, or a state of zeros that has gone "
+    "bad for good: the last column shows the second. “Rises” counts the runs with one above 1.1."
 )
 BY_RUN = "Run by run"
 RESETS = ("as in the paper", "never reset", "never reset, read on", "reset at random")
