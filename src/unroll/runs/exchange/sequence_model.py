@@ -51,8 +51,10 @@ class SequenceModel(nn.Module):
             if e.scheme.carries:
                 self.register_buffer(f"carried_{name}", torch.zeros(e.layers, e.rows, e.hidden))
         self.dense = _linear(e.hidden, e.dense) if e.dense else None
+        if e.dense:
+            self.activation = nn.LeakyReLU(LEAK)
         self.out = _linear(e.dense or e.hidden, V)
-        self.activation, self.dropout = nn.LeakyReLU(LEAK), nn.Dropout(e.dropout)
+        self.dropout = nn.Dropout(e.dropout)
         self.to(PRECISIONS[e.precision].kept)
 
     @property
