@@ -61,6 +61,7 @@ PROCEDURES: dict[str, list[Experiment]] = {
     "GRU": [_experiment(**CARRIED, cell="gru")],
     "two layers": [_experiment(**CARRIED, layers=2, evaluate="both")],
     "decay": [_experiment(loss="exponential", k3=4, normalise=True)],
+    "no dense layer": [_experiment(**CARRIED, dense=0)],
     "RMSprop": [_experiment(**CARRIED, optimiser="rmsprop", cell="rnn", precision="float64")],
     "fleet of three": [
         _experiment(**CARRIED),

@@ -207,8 +207,8 @@ def stack_forward(parameters: Vectors, setting: Setting, token: int, before: lis
 
 def head(parameters: Vectors, h, target: int, weight: float, gradients: Vectors):
     """weight · −log p(target | h). Adds the head's own gradients; gives the loss and the gradient of h."""
-    z = h @ parameters["dense.W"] + parameters["dense.b"]
-    y = np.where(z > 0, z, LEAK * z)
+    z = h @ parameters["dense.W"] + parameters["dense.b"] if "dense.W" in parameters else None
+    y = h if z is None else np.where(z > 0, z, LEAK * z)
     logits = y @ parameters["out.W"] + parameters["out.b"]
     shifted = logits - logits.max()
     log_p = shifted - np.log(np.exp(shifted).sum())
@@ -217,6 +217,8 @@ def head(parameters: Vectors, h, target: int, weight: float, gradients: Vectors)
     d_logits[target] -= weight
     gradients["out.W"] += np.outer(y, d_logits)
     gradients["out.b"] += d_logits
+    if z is None:  # softmax directly on h
+        return -weight * log_p[target], parameters["out.W"] @ d_logits
     d_z = (parameters["out.W"] @ d_logits) * np.where(z > 0, 1.0, LEAK)
     gradients["dense.W"] += np.outer(h, d_z)
     gradients["dense.b"] += d_z

@@ -21,11 +21,12 @@ from unroll.training.preflight import checkpoints_bytes, weights_bytes
     ("cell", "optimiser", "precision"),
     [*product(plugins.names("cells"), plugins.names("optimisers"), ("float32", "float64"))],
 )
+@pytest.mark.parametrize("dense", [0, 96])
 def test_what_a_run_takes_on_the_disk_is_estimated_well(
-    cell: str, optimiser: str, precision: str, tmp_path: Path
+    cell: str, optimiser: str, precision: str, dense: int, tmp_path: Path
 ) -> None:
     settings = {"cell": cell, "optimiser": optimiser, "precision": precision, "kernel": "reference", "batches": 2}
-    corpus, experiment = tiny_corpus(), tiny(hidden=48, dense=96, **settings)
+    corpus, experiment = tiny_corpus(), tiny(hidden=48, dense=dense, **settings)
     sizes: list[int] = []
     for _ in train_fleet([experiment], [corpus], [tmp_path / "run"], save_every=1):
         sizes += [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").glob("*")]

@@ -190,11 +190,11 @@ def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
     return seen
 
 
-def case(scheme: Scheme, cell: dict, layers: int, seed: int = 0, **more) -> Experiment:
+def case(scheme: Scheme, cell: dict, layers: int, seed: int = 0, dense: int = DENSE, **more) -> Experiment:
     settings = {
         "layers": layers,
         "hidden": HIDDEN,
-        "dense": DENSE,
+        "dense": dense,
         "rows": ROWS,
         "precision": "float64",
         "seed": seed,
@@ -232,6 +232,15 @@ def test_three_steps_of_three_unlike_runs_equal_the_transcription(cell: str, str
         runs[1] = replace(runs[1], learning_rate=0.003)
         check_steps(runs, corpora)
         check_steps(runs, corpora, clipping=True)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_three_steps_without_a_dense_layer_equal_the_transcription(cell: str) -> None:
+    for origin, k1 in itertools.product(("learned", "carried"), STRIDES.values()):
+        schemes = [Scheme(k1=k1, k2=K2, **WEIGHTINGS[loss], **ORIGINS[origin]) for loss in ("linear", "exponential")]
+        runs = [case(scheme, CELLS[cell], 2, seed=m, dense=0) for m, scheme in enumerate(schemes)]
+        check_steps(runs, [corpus(0, 7), corpus(1, 9)])
+        check_steps(runs[:1], [corpus(0, 7)], clipping=True)
 
 
 def test_float32_steps_stay_within_single_precision_of_the_transcription() -> None:

@@ -45,6 +45,7 @@ POINTS = within(2, 10_001, "between 2 and 10,000")
 SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
 FINITE: Check = (math.isfinite, "a finite number")
 SHARE = within(0, 1, "at least 0 and below 1")
+UNITS_OR_NONE: Check = (lambda v: 0 <= v <= MOST_UNITS, f"between 0 (none) and {MOST_UNITS:,}")
 SEPARATOR: Check = (lambda v: is_separator(v), "one character that is no line end, or tab")
 
 
@@ -101,8 +102,12 @@ class Experiment:
     )  # fmt: skip
     layers: int = setting("model", 1, "Recurrent layers [{default}].", up_to(MOST_LAYERS), shared=True)
     hidden: int = setting("model", 512, "Units of each recurrent layer [{default}].", up_to(MOST_UNITS), shared=True)
-    dense: int = setting("model", 1024, "Units of the dense layer [{default}].", up_to(MOST_UNITS), shared=True)
-    dropout: float = setting("model", 0.0, "Dropout on the inputs of the dense layers [{default}].", SHARE)
+    dense: int = setting(
+        "model", 1024, "Units of the dense layer; 0: softmax directly on h [{default}].", UNITS_OR_NONE, shared=True
+    )
+    dropout: float = setting(
+        "model", 0.0, "Dropout on the inputs of the dense and of the output layer [{default}].", SHARE
+    )
     forget_bias: float = setting("model", 0.0, "First value of the LSTM's forget bias [{default}].", FINITE)
 
     optimiser: str = setting("optimiser", "adam", "Optimiser: {names} [{default}].", family="optimisers", shared=True)

@@ -85,7 +85,9 @@ def batch_work(experiment: Experiment, vocabulary: int) -> float:
     e, cell = experiment, cells.load(experiment.cell, experiment.peepholes)
     G = cell.GATES * e.hidden
     layers = e.scheme.k2 * (e.layers * e.hidden * G + (e.layers - 1) * e.hidden * G)
-    return 3.0 * e.rows * (layers + e.scheme.scored * e.dense * (e.hidden + padded(vocabulary)))
+    V = padded(vocabulary)
+    head = e.dense * (e.hidden + V) if e.dense else e.hidden * V
+    return 3.0 * e.rows * (layers + e.scheme.scored * head)
 
 
 def available(device: torch.device) -> int:

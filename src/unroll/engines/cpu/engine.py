@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unroll.engines import kernels
 from unroll.engines.cpu import cells as machine_cells
-from unroll.engines.cpu import compiled_head, threaded_head, workers
+from unroll.engines.cpu import compiled_direct_head, compiled_head, threaded_head, workers
 from unroll.engines.cpu import optimisers as machine_optimisers
 from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.cpu.replay import RecordedCalls
@@ -63,9 +63,12 @@ class CpuEngine(Engine):
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
         """The negative log-likelihood of each target, by the compiled, the threaded or the plain head."""
         if self.kernel == COMPILED:
-            return compiled_head.nll(h_MNH, *head, targets_MN, LEAK, dropout, precision == "bfloat16")
-        if not dropout.drops:
-            return threaded_head.nll(h_MNH, *head, targets_MN)
+            in_bf16 = precision == "bfloat16"
+            if head.dense is None:
+                return compiled_direct_head.nll(h_MNH, *head.out, targets_MN, dropout, in_bf16)
+            return compiled_head.nll(h_MNH, *head.dense, *head.out, targets_MN, LEAK, dropout, in_bf16)
+        if head.dense is not None and not dropout.drops:
+            return threaded_head.nll(h_MNH, *head.dense, *head.out, targets_MN)
         return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:

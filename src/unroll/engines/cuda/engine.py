@@ -47,6 +47,7 @@ class CudaEngine(Engine):
             f"the cell {experiment.cell}{only}": trains and samples,
             f"the optimiser {experiment.optimiser}": FusedUpdate.knows(optimisers.load(experiment.optimiser)),
             f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in device_steps.PROCEDURES,
+            "softmax directly on h (dense 0)": experiment.dense > 0,
         }
         return [words for words, code in known.items() if not code]
 
@@ -61,11 +62,11 @@ class CudaEngine(Engine):
         return kernels.run_last(self._kernel, network, ids_MTB, first, at_M, K)
 
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
-        """The negative log-likelihood of each target; the plain head computes it in float64."""
-        if head.dense_W.dtype != torch.float32:
+        """The negative log-likelihood of each target; the plain head computes it in float64, or without dense layer."""
+        if head.dense is None or head.out.W.dtype != torch.float32:
             return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
         masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.drops)
-        return cuda_head.nll(h_MNH, *head, targets_MN, masks, precision, LEAK)
+        return cuda_head.nll(h_MNH, *head.dense, *head.out, targets_MN, masks, precision, LEAK)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         """A batched product whose sums are not rounded."""
