@@ -38,6 +38,10 @@ Preset = Annotated[str, option("paper, or small (hidden 128, 2,000 batches) [pap
 Config = Annotated[
     Path | None, option("Start from the settings of a run.toml, or of a run's folder; other options go on top.")
 ]
+Threads = Annotated[int | None, option("CPU threads [all cores].")]
+Unknown = Annotated[
+    str, option("Symbols that the run does not know: refuse them, or skip them and count them [refuse].")
+]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
 
