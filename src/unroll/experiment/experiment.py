@@ -76,7 +76,7 @@ class Experiment:
         "corpus", 1, "Symbols rarer than this become one unknown symbol [{default}].", at_least(1), varies=False
     )
     separator: str | None = setting(
-        "corpus", None, "With --kind ids: what stands between two fields, as in --separator , or tab [white space].",
+        "corpus", None, "With --kind ids: what stands between two fields, as in --separator ',' or tab [white space].",
         SEPARATOR, varies=False, newer=True,
     )  # fmt: skip
     # These settings choose files. A run depends on what the files hold (sha256), so they are no part of its identity.
