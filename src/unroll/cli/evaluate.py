@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.cli import options
 from unroll.cli.estimate import announce_duration
 from unroll.cli.screen import print_json, show, warn
 
@@ -32,7 +33,9 @@ def evaluate(
     test_tokens: Annotated[
         int | None, typer.Option(min=2, help="Only this many tokens of the text [all].", show_default=False)
     ] = None,
+    unknown: options.Unknown = "refuse",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    threads: options.Threads = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Perplexity and bits per token of a run: of its own test set, or of another text.
@@ -40,10 +43,14 @@ def evaluate(
     Windowed: each token is predicted from the k2 tokens before it. Progressive: the state runs on through the whole
     text. The scheme's own procedure comes first. Every token after the first k2 counts.
     """
+    from unroll.engines.devices import use_threads
     from unroll.model.conditioning import PROCEDURES
-    from unroll.runs.loaded import load, read_as
+    from unroll.runs.known_text import require_choice
+    from unroll.runs.loaded import load, read_as, read_text
     from unroll.runs.perplexities import middle
 
+    require_choice(unknown)
+    use_threads(threads)
     loaded = load(run, device)
     for note in loaded.notes:
         warn(note)
@@ -55,8 +62,13 @@ def evaluate(
     text = None if corpus is None else read_as(loaded, corpus)
     for note in text.notes if text else ():
         warn(note)
+    read = read_text(loaded, text, unknown)
+    if read.note:
+        warn(read.note)
     own_text = text is None or text.sha256 == loaded.experiment.sha256
-    scores = {procedure: _score(loaded, procedure, text, start, test_tokens) for procedure in chosen}
+    scores = {
+        procedure: _score(loaded, procedure, text, start, test_tokens, unknown, len(read.ids)) for procedure in chosen
+    }
     # The median stands for many start states; their range is shown beside it.
     shown = {procedure: middle(score) for procedure, score in scores.items()}
     first = shown[chosen[0]]
@@ -67,6 +79,7 @@ def evaluate(
                 "perplexity": {procedure: score.perplexity for procedure, score in shown.items()},
                 "tokens": first.tokens,
                 "bits_per_token": first.bits_per_token,
+                "skipped": read.tokens_skipped,
                 **({"rows": rows, "range": [min(rows), max(rows)]} if start == "carried" else {}),
             }
         )
@@ -95,11 +108,16 @@ def _scored_part(run: Run, corpus: Corpus, test_tokens: int | None) -> str:
     return f"its test set{part}" + ("" if here == there else f" (training scored {_part(trained) or 'all of it'})")
 
 
-def _score(run: Run, procedure: str, corpus: Corpus | None, start: str, test_tokens: int | None) -> list[Perplexity]:
-    from unroll.runs.loaded import perplexity, text_ids
+def _score(
+    run: Run, procedure: str, corpus: Corpus | None, start: str, test_tokens: int | None, unknown: str, length: int
+) -> list[Perplexity]:
+    from unroll.runs.loaded import perplexity
 
-    total = len(text_ids(run, corpus)[:test_tokens])
+    def scored(tokens: int | None) -> list[Perplexity]:
+        return perplexity(run, procedure, corpus, start, tokens, unknown=unknown)
+
+    total = length if test_tokens is None else min(length, test_tokens)
     k2 = run.experiment.scheme.k2
     what = f"{procedure}: {total:,} tokens"
-    announce_duration(what, procedure, total, k2, lambda tokens: perplexity(run, procedure, corpus, start, tokens))
-    return perplexity(run, procedure, corpus, start, test_tokens)
+    announce_duration(what, procedure, total, k2, scored)
+    return scored(test_tokens)

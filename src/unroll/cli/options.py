@@ -6,14 +6,20 @@ The options of settings are made from the fields of `Experiment` and `Scheme`, w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from unroll.base.errors import ConfigurationError
+from unroll.base.errors import ConfigurationError, InputError
+from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import PRESETS, Experiment
 from unroll.experiment.settings import Setting, help_of, is_list, one_value, options_of, types_of
+
+if TYPE_CHECKING:
+    from unroll.corpus.corpus import Corpus
 
 SCHEME = "The paper's scheme, 1 to 4 [1]."
 PROCEDURE = (
@@ -29,6 +35,13 @@ def option(help: str, *names: str, metavar: str | None = None) -> Any:
 
 
 Preset = Annotated[str, option("paper, or small (hidden 128, 2,000 batches) [paper].")]
+Config = Annotated[
+    Path | None, option("Start from the settings of a run.toml, or of a run's folder; other options go on top.")
+]
+Threads = Annotated[int | None, option("CPU threads [all cores].")]
+Unknown = Annotated[
+    str, option("Symbols that the run does not know: refuse them, or skip them and count them [refuse].")
+]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
 
@@ -112,3 +125,31 @@ def said(given: Mapping[str, Any], described: type = Experiment) -> dict[str, An
     hints = types_of(described)
     values = {each.name: given[each.name] for each, _ in options_of(described) if given.get(each.name) is not None}
     return {name: tuple(value) if is_list(hints[name]) else value for name, value in values.items()}
+
+
+@contextmanager
+def with_another_text(written: Written | None, corpus: object) -> Iterator[None]:
+    """Where the text of a configuration is gone or another one now, say how to train on what there is."""
+    try:
+        yield
+    except InputError as error:
+        if written is None or corpus:
+            raise
+        advice = f"{written.where} names that text. To train on another, or on what it is now, give a CORPUS beside it."
+        raise type(error)(*error.problems, advice) from None
+
+
+def notes_of_config(written: Written | None, asked: Experiment, texts: Sequence[Corpus]) -> list[str]:
+    """What should be known of a run that begins from a configuration."""
+    if written is None:
+        return []
+    kind = written.experiment.kind
+    others = dict.fromkeys(text.vocabulary.kind for text in texts if asked.kind == "auto" != kind)
+    return [
+        *written.notes,
+        *(
+            f"read as {other}; {written.where} has {kind}, for which say --kind {kind}."
+            for other in others
+            if other != kind
+        ),
+    ]

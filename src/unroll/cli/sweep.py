@@ -15,7 +15,8 @@ from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
-from unroll.experiment import grids
+from unroll.experiment import config_file, grids
+from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment, scheme_options
 from unroll.experiment.scheme import Scheme
 from unroll.sweep import launchers
@@ -37,6 +38,7 @@ def sweep(
     out: Annotated[Path | None, option("The sweep's folder.")] = None,
     resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
     status: Annotated[Path | None, option("Show how this sweep stands, also while it is at work, and stop.")] = None,
+    config: options.Config = None,
     plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
     scheme: Annotated[str | None, option(options.SCHEME, metavar=options.LIST)] = None,
     train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.", metavar="PROCEDURE")] = None,
@@ -73,8 +75,10 @@ def sweep(
     if most is not None and most < 1:
         wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
     asked: list[Experiment] | None = None
+    written: Written | None = None
     if resume is None:
-        asked = _collected(wrong, lambda: _grid(said, wrong))
+        written = _collected(wrong, lambda: config_file.read(config)) if config is not None else None
+        asked = _collected(wrong, lambda: _grid(said, wrong, written))
     elif (
         extra := set(said)
         - {"resume", "plan", "launcher", "save_every", "quiet", "json"}
@@ -95,8 +99,12 @@ def sweep(
     if folder and asked is not None:
         folder.refuse_occupied()
     if asked is not None:
-        asked = describe(asked, library)
-        for note in dict.fromkeys(note for e in asked for note in library.open(e).notes):
+        one = asked[0]
+        with options.with_another_text(written, corpora):
+            asked = describe(asked, library)
+        texts = [library.open(e) for e in asked]
+        notes = [*(note for text in texts for note in text.notes), *options.notes_of_config(written, one, texts)]
+        for note in dict.fromkeys(notes):
             warn(note)
     if plan:
         _print_plan(folder, library, asked, most, json)
@@ -132,9 +140,11 @@ def _collected(wrong: list[str], make: Callable[[], Any]) -> Any:
     return None
 
 
-def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
-    """The experiments that the options ask for."""
-    if "corpora" not in said:
+def _grid(said: dict[str, Any], wrong: list[str], written: Written | None) -> list[Experiment]:
+    """The experiments that the options ask for, on top of what is written."""
+    base = written.options("corpora" in said) if written else {}
+    corpora = said.get("corpora", [base.get("corpus", "")])
+    if not all(corpora) and "corpora" not in said:
         wrong.append("Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume FOLDER.")
     if "seed" in said and "seeds" in said:
         wrong.append("--seeds N is seeds 0 to N − 1; --seed names them: drop one of the two.")
@@ -142,12 +152,13 @@ def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
         wrong.append(f"seeds must be between 1 and {grids.MOST:,}. Got {said['seeds']}.")
     kinds = {"scheme": int, **options.lists_of(Scheme), **options.lists_of(Experiment)}
     axes = {name: values for name in kinds if name in said and (values := _values(name, kinds[name], said, wrong))}
-    schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), wrong)
+    choose = written.scheme if written else scheme_options
+    schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), choose, wrong)
     if 1 <= said.get("seeds", 0) <= grids.MOST:
         axes["seed"] = list(range(said["seeds"]))
     single = {name: value for name, value in options.said(said).items() if name not in kinds}
-    base = _collected(wrong, lambda: options.preset(said["preset"])) or {}
-    return grids.grid(**{**base, **single, **axes, "corpus": said.get("corpora", [""]), "scheme": schemes})
+    base |= _collected(wrong, lambda: options.preset(said["preset"])) or {}
+    return grids.grid(**{**base, **single, **axes, "corpus": corpora, "scheme": schemes})
 
 
 def _values(name: str, kind: type, said: dict[str, Any], wrong: list[str]) -> list[Any]:
@@ -164,13 +175,19 @@ def _values(name: str, kind: type, said: dict[str, Any], wrong: list[str]) -> li
     return values
 
 
-def _schemes(numbers: list[Any], procedures: list[Any], samples: list[Any], wrong: list[str]) -> list[dict[str, Any]]:
+def _schemes(
+    numbers: list[Any],
+    procedures: list[Any],
+    samples: list[Any],
+    choose: Callable[..., dict[str, Any]],
+    wrong: list[str],
+) -> list[dict[str, Any]]:
     """What --scheme, or --train and --sample, say: each number, or each training with each sampling procedure."""
     schemes: list[dict[str, Any]] = []
     for words in itertools.product(numbers or [None], procedures or [None], samples or [None]):
-        chosen = _collected(wrong, partial(scheme_options, *words))
+        chosen = _collected(wrong, partial(choose, *words))
         schemes += [chosen] if chosen else []
-    return schemes or [scheme_options(None, None, None)]
+    return schemes or [choose(None, None, None)]
 
 
 def _print_plan(

@@ -13,7 +13,9 @@ from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
 from unroll.cli import options
 from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, warn
+from unroll.experiment import config_file
 from unroll.experiment import experiment as experiments
+from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.run_names import run_name, shape_of
 from unroll.experiment.scheme import Scheme
@@ -37,6 +39,7 @@ def train(
     ] = None,
     out: Annotated[Path | None, option("The run's folder [runs/…, named after the run].")] = None,
     resume: Annotated[Path | None, option("Go on with this run, exactly where it stopped. Needs nothing else.")] = None,
+    config: options.Config = None,
     scheme: Annotated[int | None, option(options.SCHEME)] = None,
     train: Annotated[str | None, option(options.PROCEDURE)] = None,
     preset: options.Preset = "paper",
@@ -51,6 +54,7 @@ def train(
     unroll train book.txt --out runs/book                    scheme 1, as the paper recommends
     unroll train book.txt --preset small --out runs/quick    a small model, on a laptop's CPU
     unroll train --resume runs/book                          after Ctrl-C, a crash or a power cut
+    unroll train --config runs/book/run.toml --seed 1        a new run like that one, but for the seed
 
     \b
     Which scheme? The paper's advice, in short:
@@ -66,13 +70,15 @@ def train(
     settings, scheme_fields = options.said(given), options.said(given, Scheme)
     options.require_save_every(save_every)
     if resume is not None:
-        _refuse_contradictions(resume, settings, [corpus, out, scheme, train, *scheme_fields.values()], preset)
+        _refuse_contradictions(resume, settings, [corpus, out, config, scheme, train, *scheme_fields.values()], preset)
         if _already_ended(resume, settings.get("batches"), json):
             return
         experiment, text, folder = _resumed(resume, settings)
     else:
-        chosen = experiments.scheme_options(scheme, train, scheme_fields.pop("sample", None))
-        experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out)
+        written = None if config is None else config_file.read(config)
+        choose = written.scheme if written else experiments.scheme_options
+        chosen = choose(scheme, train, scheme_fields.pop("sample", None))
+        experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out, written)
     if not quiet:
         kind = text.vocabulary.kind
         say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
@@ -124,21 +130,30 @@ def _print_status(folder: RunFolder) -> None:
 
 
 def _new(
-    corpus: str | None, settings: dict[str, Any], scheme: dict[str, Any], preset: str, out: Path | None
+    corpus: str | None,
+    settings: dict[str, Any],
+    scheme: dict[str, Any],
+    preset: str,
+    out: Path | None,
+    written: Written | None,
 ) -> tuple[Experiment, Corpus, Path]:
-    if corpus is None:
+    base = written.options(corpus is not None) if written else {}
+    source = corpus if corpus is not None else base.get("corpus")
+    if not source and corpus is None:
         raise ConfigurationError(
             "Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume RUN."
         )
-    experiment = experiments.from_options({"corpus": corpus, **options.preset(preset), **settings}, scheme)
+    named = {**base, "corpus": source, **options.preset(preset), **settings}
+    experiment = experiments.from_options(named, scheme)
     from unroll.corpus.open_corpora import open_corpus
     from unroll.runs.folder import RunFolder
     from unroll.training.preflight import checkpoints_bytes, refuse_full_disk
 
     if out is not None:
         RunFolder(out).refuse_occupied()
-    text = open_corpus(experiment)
-    for note in text.notes:
+    with options.with_another_text(written, corpus):
+        text = open_corpus(experiment)
+    for note in (*text.notes, *options.notes_of_config(written, experiment, [text])):
         warn(note)
     folder = out or Path("runs", _name(text.name, experiment))
     RunFolder(folder).refuse_occupied()
@@ -159,7 +174,8 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
     ]
     if any(value is not None for value in others) or preset != "paper":
         wrong.append(
-            "--resume needs nothing else: leave out CORPUS, --out, --preset and the scheme, which the run knows."
+            "--resume needs nothing else: leave out CORPUS, --out, --config, --preset and the scheme, which the run "
+            "knows."
         )
     if wrong:
         raise ConfigurationError(*wrong)

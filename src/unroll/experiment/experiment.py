@@ -10,6 +10,8 @@ import codecs
 import hashlib
 import json
 import math
+import os
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -33,6 +35,7 @@ from unroll.experiment.settings import (
     up_to,
     within,
 )
+from unroll.experiment.usual_words import answers_usual_words, for_toml
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
 SEEDS = 2**63
@@ -54,6 +57,7 @@ def is_separator(value: Any) -> bool:
     return isinstance(value, str) and (value == "tab" or (len(value) == 1 and value not in "\r\n\0"))
 
 
+@answers_usual_words(lambda: {each.name: f"scheme=Scheme({each.name}=…)" for each in fields(Scheme)})
 @dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run.
@@ -73,7 +77,7 @@ class Experiment:
         "corpus", 1, "Symbols rarer than this become one unknown symbol [{default}].", at_least(1), varies=False
     )
     separator: str | None = setting(
-        "corpus", None, "With --kind ids: what stands between two fields, as in --separator , or tab [white space].",
+        "corpus", None, "With --kind ids: what stands between two fields, as in --separator ',' or tab [white space].",
         SEPARATOR, varies=False, newer=True,
     )  # fmt: skip
     # These settings choose files. A run depends on what the files hold (sha256), so they are no part of its identity.
@@ -161,6 +165,20 @@ class Experiment:
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str], **changes: Any) -> Experiment:
+        """The experiment that a run.toml describes, a run's or one written by hand; `changes` go on top.
+
+        For a new run: device, kernel and threads of a run's own file are chosen anew. Its text must be the recorded
+        one, unless `changes` name another corpus. A scheme's fields (k1, k2) may stand among the changes.
+        """
+        from unroll.experiment import config_file
+
+        written = config_file.read(path)
+        for note in written.notes:
+            warnings.warn(note, stacklevel=2)
+        return config_file.changed(written, changes)
 
     @cached_property
     def identity(self) -> str:
@@ -330,6 +348,7 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
         for each, about in settings_of(described):
             entry = each.name, types_of(described)[each.name]
             known.setdefault(about.table, {})[about.key or each.name] = entry
+    written = {key: f"{key} under [{table}]" for table, keys in known.items() for key in keys}
 
     wrong: list[str] = []
     values: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
@@ -339,7 +358,9 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
             continue
         for key, value in content.items():
             if key not in known[table]:
-                wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
+                meant = for_toml(key, written)
+                words = f" {meant}" if meant else did_you_mean(key, known[table])
+                wrong.append(f"[{table}] in {where} has no key {key!r}.{words}")
                 continue
             name, hint = known[table][key]
             value = tuple(value) if is_list(hint) and isinstance(value, list) else value

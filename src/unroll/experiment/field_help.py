@@ -14,6 +14,8 @@ from unroll.base.wording import in_words, shell_words
 WORDS = {
     "corpus": "The text: a path, a folder, or a name that `unroll data list` shows.",
     "title": "The corpus's name, recorded when it is read.",
+    "ext": 'Read only a folder\'s files that end in one of these: (".py", ".txt").',
+    "exclude": 'Leave out a folder\'s files and folders like these: ("test*",).',
     "sha256": "The hash of the bytes that were read, recorded: another text is refused on resume.",
     "files": "How many files were read, recorded.",
     "bytes": "How many bytes were read, recorded.",

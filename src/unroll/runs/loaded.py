@@ -15,7 +15,7 @@ import torch
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.corpus import Corpus
-from unroll.corpus.tokens import Vocabulary
+from unroll.corpus.tokens import Ids, Vocabulary
 from unroll.engines import devices, kernels, precisions
 from unroll.engines.choice import engine_of
 from unroll.experiment import provenance
@@ -26,6 +26,7 @@ from unroll.model.model import Model
 from unroll.model.network import States
 from unroll.runs import card, curve, metric_lines
 from unroll.runs.folder import RunFolder
+from unroll.runs.known_text import KnownText, known_text
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
 
 if TYPE_CHECKING:
@@ -152,11 +153,12 @@ def perplexity(
     start: str = "first",
     test_tokens: int | None = None,
     between: Callable[[], None] = lambda: None,
+    unknown: str = "refuse",
 ) -> list[Perplexity]:
     """The perplexity of a run on its test set, or on another corpus taken whole.
 
     `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one
-    a row of the carried states that the run ended with.
+    a row of the carried states that the run ended with. `unknown="skip"` leaves out what the run does not know.
     """
     require_run(run)
     if start not in ("first", "carried"):
@@ -173,7 +175,7 @@ def perplexity(
     if test_tokens is not None and test_tokens < 1:
         raise ConfigurationError(f"test_tokens must be at least 1. Got {test_tokens}.")
     first = run.carried if start == "carried" else None
-    ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
+    ids = torch.from_numpy(read_text(run, corpus, unknown).ids[:test_tokens].astype(np.int64)).to(run.model.device)
     (nll,) = token_nll(run.model, [ids], run.experiment.scheme.k2, procedure, first, between)
     return perplexities(nll)
 
@@ -189,9 +191,19 @@ def procedure_of(run: Run, sample: str | None) -> str:
 
 def text_ids(run: Run, corpus: Corpus | str | Path | None) -> np.ndarray[Any, Any]:
     """The ids to score: the run's own test set, or all of another corpus, read with the run's vocabulary."""
-    text = run.corpus if corpus is None else read_as(run, corpus)
-    ids = text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
+    text, ids = _scored(run, corpus)
     return run.vocabulary.translate(ids, text.vocabulary)
+
+
+def read_text(run: Run, corpus: Corpus | str | Path | None, unknown: str = "refuse") -> KnownText:
+    """The same ids, with those that the run does not know refused or left out."""
+    text, ids = _scored(run, corpus)
+    return known_text(run.vocabulary, ids, text.vocabulary, unknown)
+
+
+def _scored(run: Run, corpus: Corpus | str | Path | None) -> tuple[Corpus, Ids]:
+    text = run.corpus if corpus is None else read_as(run, corpus)
+    return text, text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
 
 
 def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:

@@ -152,10 +152,15 @@ def test_dropout_is_there_to_train_and_not_to_predict(tmp_path: Path) -> None:
     assert not torch.equal(module(ids_BT)[0], module(ids_BT)[0])
 
 
-def test_a_double_run_is_a_double_module(tmp_path: Path) -> None:
-    run = random_run(tmp_path / "run", of_scheme(1, precision="float64", peepholes="off"))
-    logits_BTV, _ = to_torch(run)(random_ids(2, 9))
-    check_close(logits_BTV, logits_of(run, random_ids(2, 9)), 1e-14)
+@every_cell
+def test_a_double_run_is_a_double_module_and_differs_by_rounding_alone(
+    cell: str, peepholes: str, tmp_path: Path
+) -> None:
+    """In float32 a net of random weights enlarges each rounding; in float64 it shows that both compute one formula."""
+    run = random_run(tmp_path / "run", of_scheme(1, precision="float64", cell=cell, peepholes=peepholes, layers=2))
+    logits_BTV, _ = to_torch(run)(random_ids(4, 30))
+    assert logits_BTV.dtype == torch.float64
+    check_close(logits_BTV, logits_of(run, random_ids(4, 30)), 1e-14)
 
 
 def test_a_state_of_another_shape_is_refused_in_words(tmp_path: Path) -> None:
