@@ -89,9 +89,9 @@ def test_a_cell_is_swept_beside_ours_and_ours_say_nothing_of_plain_computing(cor
 def test_an_optimiser_that_remembers_nothing_trains_and_goes_on_from_its_checkpoint(
     corpus: Path, tmp_path: Path
 ) -> None:
-    whole, said = trained(tmp_path, corpus, "--optimiser", "sgd")
-    assert "does not know the optimiser sgd" in said
-    assert whole.experiment.optimiser == "sgd"
+    whole, said = trained(tmp_path, corpus, "--optimiser", "descent")
+    assert "does not know the optimiser descent" in said
+    assert whole.experiment.optimiser == "descent"
     text = Corpus.open(str(corpus))
     with closing(train_fleet([whole.experiment], [text], [tmp_path / "left"])) as events:
         for event in events:

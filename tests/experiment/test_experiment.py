@@ -143,7 +143,7 @@ def test_what_is_not_toml_is_refused_with_its_place() -> None:
 def test_all_problems_of_scheme_and_experiment_are_told_at_once() -> None:
     with pytest.raises(ConfigurationError) as told:
         from_options(
-            {"cell": "lsmt", "layers": 0, "dropout": 1.0, "learning_rate": -1.0, "optimiser": "sgd"},
+            {"cell": "lsmt", "layers": 0, "dropout": 1.0, "learning_rate": -1.0, "optimiser": "sdg"},
             {"k1": 0, "k2": 0, "loss": "equel"},
         )
     problems = told.value.problems
