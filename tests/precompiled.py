@@ -26,5 +26,5 @@ for _bits in (32, 64):
         head_code.backward_for(_bits, LEAK, _drops, False)
     for _transposed in (True, False):
         packing._pack_for(_bits, _transposed, False)
-compiled_update._change_for(adam, 2, 32)
-compiled_update._change_for(rmsprop, 1, 64)
+compiled_update._change_for(adam, 2, 2, 32, None, False)
+compiled_update._change_for(rmsprop, 1, 0, 64, None, False)
