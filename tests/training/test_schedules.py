@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import random
 import shutil
 from pathlib import Path
@@ -43,6 +44,14 @@ def test_a_fleet_of_every_schedule_trains_each_run_as_alone_to_the_last_bit(tmp_
         lines = [[{**line, "seconds": 0, "fleet": 0} for line in each.metrics] for each in (together, alone)]
         assert lines[0] == lines[1]
     assert RunFolder(outs[5]).metrics[-1]["learning_rate"] < runs[5].learning_rate, "the plateau was reached"
+
+
+def test_a_validation_set_is_watched_rather_than_the_test_set() -> None:
+    experiment = tiny(schedule="plateau,patience=1", batches=9)
+    rates = LearningRates([experiment], torch.zeros(1))
+    line = {"batch": 3, "perplexity": {"windowed": 7.0}}
+    rates.note(0, [line, {**line, "validation": {"windowed": 6.0}}, {**line, "validation": {"windowed": None}}])
+    assert rates.histories == [[(3, 7.0), (3, 6.0), (3, math.inf)]]
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "stacked"])

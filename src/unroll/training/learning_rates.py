@@ -8,6 +8,7 @@ Shapes: M runs, n batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from unroll.experiment.experiment import Experiment
 from unroll.model import schedules
+from unroll.runs import metric_lines
 
 STRETCH = 128  # batches whose rates are sent at a time
 
@@ -60,6 +62,7 @@ class LearningRates:
 
 
 def _seen(line: Mapping[str, Any], experiment: Experiment) -> float:
-    """The perplexity that a schedule watches, under the scheme's own procedure."""
-    score = line["perplexity"].get(experiment.scheme.sample)
-    return torch.inf if score is None else float(score)
+    """The perplexity that a schedule watches, under the scheme's own procedure: of a validation set, if it has one."""
+    scores = line.get("validation", line["perplexity"])
+    score = scores.get(experiment.scheme.sample) if isinstance(scores, dict) else None
+    return float(score) if metric_lines.is_number(score) else math.inf

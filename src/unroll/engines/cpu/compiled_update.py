@@ -96,7 +96,9 @@ class CompiledUpdate(JudgedUpdate):
         tensors = list(gradients.values())
         squares_nM = tensors[0].new_empty(len(tensors), len(tensors[0]))
         # A table of tensors, not of pieces, which lie elsewhere where a vocabulary is padded.
-        table = [(g[m].numel(), g.shape[-1], start(g, m)) for g in tensors for m in range(len(g))]
+        table: list[tuple[int, ...]] = [
+            (g[m].numel(), g.shape[-1], start(g, m)) for g in tensors for m in range(len(g))
+        ]
         _each(_squares_for(8 * squares_nM.element_size()), table, squares_nM)
         total_M = squares_nM[0]
         for squares_M in squares_nM[1:]:  # in this order, whatever M is
