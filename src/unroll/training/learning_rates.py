@@ -65,4 +65,4 @@ def _seen(line: Mapping[str, Any], experiment: Experiment) -> float:
     """The perplexity that a schedule watches, under the scheme's own procedure: of a validation set, if it has one."""
     scores = line.get("validation", line["perplexity"])
     score = scores.get(experiment.scheme.sample) if isinstance(scores, dict) else None
-    return float(score) if metric_lines.is_number(score) else math.inf
+    return math.inf if score is None or not metric_lines.is_number(score) else float(score)
