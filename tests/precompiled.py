@@ -36,5 +36,5 @@ for _bits in (32, 64):
         packing._pack_for(_bits, _transposed, False)
 direct_head_code.forward_for(32, False)
 direct_head_code.backward_for(32, False)
-compiled_update._change_for(adam, 2, 32)
-compiled_update._change_for(rmsprop, 1, 64)
+compiled_update._change_for(adam, 2, 2, 32, None, False)
+compiled_update._change_for(rmsprop, 1, 0, 64, None, False)

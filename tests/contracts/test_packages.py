@@ -69,7 +69,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-SGD = (FOLDER / "optimisers" / "sgd.py").read_text()
+SGD = (FOLDER / "optimisers" / "descent.py").read_text()
 
 
 def train(corpus: Path, out: Path, *options: object) -> RunFolder:

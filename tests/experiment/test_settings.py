@@ -95,8 +95,8 @@ def test_columns_of_the_table_keep_their_places() -> None:
     assert table.COLUMNS == (
         "run", "corpus", "scheme", "training", "sample", "k1", "k2", "cell", "peepholes", "layers", "hidden", "dense",
         "dropout", "forget_bias", "optimiser", "learning_rate", "rows", "clip", "rotation", "shuffle", "precision",
-        "batches", "seed", "split_seed", "test_tokens", "state", "batch", "loss", "perplexity", "lowest",
-        "lowest_batch", "reason",
+        "batches", "seed", "split_seed", "test_tokens", "schedule", "warm_up", "weight_decay", "decay", "clip_norm",
+        "state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason",
     )  # fmt: skip
 
 

@@ -105,6 +105,11 @@ def lists_of(described: type) -> dict[str, Any]:
     }
 
 
+def with_keys() -> set[str]:
+    """The settings whose values may have keys behind them, with commas of their own."""
+    return {each.name for each, known in options_of(Experiment) if known.keys}
+
+
 def preset(name: str) -> dict[str, Any]:
     """The settings behind a preset's name."""
     if name not in PRESETS:

@@ -15,7 +15,7 @@ from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
-from unroll.experiment import config_file, grids
+from unroll.experiment import config_file, grids, spelled
 from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment, scheme_options
 from unroll.experiment.scheme import Scheme
@@ -164,7 +164,8 @@ def _grid(said: dict[str, Any], wrong: list[str], written: Written | None) -> li
 def _values(name: str, kind: type, said: dict[str, Any], wrong: list[str]) -> list[Any]:
     """`20,40` as values of a setting's type."""
     values = []
-    for word in dict.fromkeys(part.strip() for part in said[name].split(",")):
+    parts = spelled.listed(said[name]) if name in options.with_keys() else said[name].split(",")
+    for word in dict.fromkeys(part.strip() for part in parts):
         try:
             values.append(kind(word))
         except ValueError:

@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
-from unroll.experiment import provenance
+from unroll.experiment import provenance, spelled
 from unroll.experiment.field_help import corpus_name, documented
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
 from unroll.experiment.settings import (
@@ -44,6 +44,7 @@ MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
 
 RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
 CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
+DECAY: Check = (lambda v: 0 <= v <= 1e30, "a number from 0 to 1e30")
 POINTS = within(2, 10_001, "between 2 and 10,000")
 SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
 FINITE: Check = (math.isfinite, "a finite number")
@@ -114,8 +115,28 @@ class Experiment:
     )
     forget_bias: float = setting("model", 0.0, "First value of the LSTM's forget bias [{default}].", FINITE)
 
-    optimiser: str = setting("optimiser", "adam", "Optimiser: {names} [{default}].", family="optimisers", shared=True)
+    optimiser: str = setting(
+        "optimiser", "adam", "Optimiser: {names} [{default}]; sgd,momentum=0.9.",
+        family="optimisers", keys=True, shared=True,
+    )  # fmt: skip
     learning_rate: float = setting("optimiser", 0.001, "Learning rate [{default}].", RATE)
+    schedule: str = setting(
+        "optimiser", "constant",
+        "How the learning rate moves: {names} [{default}], with keys behind a name: step,every=1000,by=0.5.",
+        family="schedules", keys=True, newer=True,
+    )  # fmt: skip
+    warm_up: int = setting(
+        "optimiser", 0, "Batches over which the learning rate rises from 0 [{default}].", at_least(0), newer=True
+    )
+    weight_decay: float = setting("optimiser", 0.0, "Weight decay of all parameters [{default}].", DECAY, newer=True)
+    decay: str = setting(
+        "optimiser", "l2", "Where weight decay acts: l2, on the gradient, or decoupled from it [{default}].",
+        one_of("l2", "decoupled"), shared=True, newer=True,
+    )  # fmt: skip
+    clip_norm: float = setting(
+        "optimiser", math.inf, "Limit of the norm of all gradients of an update; inf for none [{default}].", CLIP,
+        newer=True,
+    )  # fmt: skip
 
     batches: int = setting("training", 12800, "Updates of the weights [{default}].", at_least(1))
     rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS), shared=True)
@@ -162,6 +183,9 @@ class Experiment:
         for each in fields(self):
             if each.type == "float" and type(getattr(self, each.name)) is int:
                 object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
+        for each, known in settings_of(type(self)):
+            if known.keys and known.family and isinstance(value := getattr(self, each.name), str):
+                object.__setattr__(self, each.name, spelled.canonical(known.family, value))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
@@ -193,12 +217,40 @@ class Experiment:
             seen |= {"peepholes": "off", "forget_bias": 0.0}
         if self.shuffle:
             seen["rotation"] = None
+        if not self.weight_decay:
+            seen.pop("decay", None)
+        if self._watches:  # which numbers it sees, and when
+            seen["watched"] = {
+                "evaluations": self.evaluations,
+                "tokens": self.test_tokens,
+                "sample": self.scheme.sample,
+            }
         with suppress(LookupError):  # utf8 and utf-8 are one encoding
             seen["encoding"] = codecs.lookup(self.encoding).name
         s = self.scheme
         reset = s.reset if s.carries else None
         seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def rate_moves(self) -> bool:
+        """Whether the learning rate is not one number for all batches."""
+        return self.schedule != "constant" or self.warm_up > 1
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether what a batch does depends on how many batches there will be: then a run cannot be made longer."""
+        # Where evaluations are counted, the run's length says when they are.
+        return self._of_schedule("DEPENDS_ON_LENGTH") or (self._watches and self.evaluations is not None)
+
+    @property
+    def _watches(self) -> bool:
+        return self._of_schedule("WATCHES")
+
+    def _of_schedule(self, word: str) -> bool:
+        if self.schedule == "constant":  # almost always: nothing has to be imported
+            return False
+        return bool(getattr(plugins.load("schedules", spelled.name_of(self.schedule)), word))
 
     @property
     def warnings(self) -> list[str]:
@@ -218,6 +270,13 @@ class Experiment:
             value = getattr(self, name)
             if self.cell != "lstm" and value != getattr(Experiment, name):
                 notes.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
+        if self.warm_up > self.batches:
+            notes.append(
+                f"warm_up = {self.warm_up} is above batches = {self.batches}: the run ends before the learning rate "
+                f"has come to {self.learning_rate:g}."
+            )
+        if self.decay != "l2" and not self.weight_decay:
+            notes.append(f"decay = {self.decay} does nothing without a weight decay. Give --weight-decay, as in 0.01.")
         return notes
 
 
@@ -234,7 +293,10 @@ def problems(experiment: Experiment) -> list[str]:
     for each, known in settings:
         # A default that no plug-in has is auto: it is resolved later.
         if known.family and each.name in right and not right[each.name] == each.default == "auto":
-            wrong.append(plugins.problem(known.family, right[each.name], each.name))
+            if known.keys:
+                wrong += spelled.problems(known.family, right[each.name], each.name)
+            else:
+                wrong.append(plugins.problem(known.family, right[each.name], each.name))
     for each, known in settings:
         check, value = known.check, right.get(each.name)
         if check and value is not None and not check[0](value):
@@ -315,6 +377,11 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
     ]
     if now.batches < before.batches:
         wrong.append(f"batches may only be raised: it was {before.batches:,}, is {now.batches:,}")
+    if now.batches > before.batches and now.depends_on_length:
+        wrong.append(
+            f"batches was {before.batches:,}, is {now.batches:,}, and the schedule {now.schedule} "
+            "would have had another learning rate from the first batch on"
+        )
     return wrong
 
 

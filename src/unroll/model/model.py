@@ -186,9 +186,13 @@ class Model:
         experiments, vocabularies = zip(*((self.experiments[m], self.vocabularies[m]) for m in chosen), strict=True)
         return Model(experiments, vocabularies, parameters, self.engine)
 
+    def shapes(self, m: int) -> dict[str, tuple[int, ...]]:
+        """The shape of every parameter of one run, without padding."""
+        return parameter_shapes(self.experiments[m], self.cell, self.vocabularies[m])
+
     def values(self, m: int, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """One run's values of every parameter (or of tensors shaped like them), without padding, on the CPU."""
-        shapes = parameter_shapes(self.experiments[m], self.cell, self.vocabularies[m])
+        shapes = self.shapes(m)
         source = self.parameters if tensors is None else tensors
         return {
             name: source[name]

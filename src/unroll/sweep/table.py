@@ -22,6 +22,7 @@ from unroll.sweep.deduplicate import Training, natural, rank
 FIRST = (
     "cell", "peepholes", "layers", "hidden", "dense", "dropout", "forget_bias", "optimiser", "learning_rate", "rows",
     "clip", "rotation", "shuffle", "precision", "batches", "seed", "split_seed", "test_tokens",
+    "schedule", "warm_up", "weight_decay", "decay", "clip_norm",
 )  # fmt: skip
 RESULTS = ("state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason")
 

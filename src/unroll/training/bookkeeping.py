@@ -91,9 +91,12 @@ class Bookkeeping:
 
     def start(self, resume: bool) -> Iterator[Event]:
         """Say what should be known; with `resume`, put every run back to where it was."""
-        for experiment in self.experiments:
+        for m, experiment in enumerate(self.experiments):
             for message in experiment.warnings:
                 yield self.event(Warned, message=message)
+            if self.learner.rates.watches(m):
+                words = f"the schedule {experiment.schedule} watches the test set: its perplexity decides the training."
+                yield self.event(Warned, message=words)
         if self.unknown:
             words = f"the fast engine here does not know {', '.join(self.unknown)}: computed plainly, which is slower."
             yield self.event(Warned, message=words)
@@ -147,6 +150,8 @@ class Bookkeeping:
             self.evaluating = float(checkpoint.facts["evaluating"])
             lines = self.folders[m].metrics
             self.evaluated[m] = lines[-1]["batch"] if lines else 0
+            # A run that has been made longer has evaluations that its grid no longer knows.
+            self.learner.rates.note(m, (line for line in lines if m in self.grid.get(line["batch"], ())))
 
     def _were_saved(self, going: Sequence[int]) -> bool:
         """Whether these runs once held checkpoints of one batch, by what status.json or file names say."""
@@ -203,6 +208,7 @@ class Bookkeeping:
                 continue
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
+            self.learner.rates.note(m, [lines[m]])
             yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
             if count == self.experiments[m].batches:
                 yield self._end(m, None)
@@ -221,6 +227,7 @@ class Bookkeeping:
                 "loss": loss,
                 "perplexity": {procedure: scores[procedure][m] for procedure in self._procedures(m)},
                 **({"carried": carried[m]} if m in carried else {}),
+                **self.learner.rates.recorded(m, self.learner.count),
                 "seconds": round(self.seconds, 6),
                 "fleet": len(self.folders),
             }

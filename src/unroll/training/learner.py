@@ -6,6 +6,7 @@ Shapes: M runs, B rows, K scored positions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +20,10 @@ from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
 from unroll.model import optimisers
 from unroll.model.engine import Engine, FleetTensors
+from unroll.model.gradients import Decay, NormLimit
 from unroll.model.model import Model
 from unroll.model.network import States
+from unroll.training.learning_rates import LearningRates
 
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
@@ -77,12 +80,26 @@ class Learner:
             reason_M=self._per_run([0] * len(experiments), torch.long),
             loss_sum_M=self._per_run([0.0] * len(experiments), torch.float64),
             loss_count_M=self._per_run([0] * len(experiments), torch.long),
+            decay=self._decay(),
+            norm_limit=self._norm_limit(),
         )
+        self.rates = LearningRates(experiments, self.fleet.learning_rate_M)
         self.update = engine.update(self.fleet)
         self._replay = engine.replay()
 
     def _per_run(self, values: Sequence[object], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=self.engine.device)
+
+    def _decay(self) -> Decay | None:
+        shares = [e.weight_decay for e in self.experiments]
+        decoupled = self.experiments[0].decay == "decoupled"
+        return Decay(self._per_run(shares, self.model.dtype), decoupled) if any(shares) else None
+
+    def _norm_limit(self) -> NormLimit | None:
+        limits = [e.clip_norm for e in self.experiments]
+        if all(limit == math.inf for limit in limits):
+            return None
+        return NormLimit(self._per_run(limits, self.model.dtype), [*map(self.model.shapes, range(len(limits)))])
 
     def prepare(self) -> None:
         """Make what is made only once, machine code and a recorded step, so that no batch has to wait for it."""
@@ -90,6 +107,8 @@ class Learner:
 
     def step(self) -> None:
         """Train on one batch."""
+        if self.rates.move:
+            self.rates.set_for(self.count + 1)
         self._replay.run(self, self.count)
         self.count += 1
 

@@ -71,6 +71,12 @@ def resume(
         raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{longer}")
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
+    if batches is not None and batches > experiment.batches and experiment.depends_on_length:
+        raise RunError(
+            f"This run cannot be made longer: the schedule {experiment.schedule} depends on its {experiment.batches:,} "
+            f"batches, and with {batches:,} every batch so far would have had another learning rate. Leave out "
+            "--batches, or start a new run."
+        )
     changed, changes = relocate.here(experiment, device, threads, folder.status)
     notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
     if corpus is None and not experiment.corpus:

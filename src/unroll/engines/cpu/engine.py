@@ -16,6 +16,7 @@ from unroll.engines.cpu.replay import RecordedCalls
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.threaded_update import ThreadedUpdate
 from unroll.engines.restored_tensors import restored
+from unroll.experiment import spelled
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells, optimisers
 from unroll.model.dropout import Dropout
@@ -45,7 +46,9 @@ class CpuEngine(Engine):
         """What has no machine code here."""
         known = {
             f"the cell {experiment.cell}": machine_cells.of(cells.load(experiment.cell, experiment.peepholes)),
-            f"the optimiser {experiment.optimiser}": machine_optimisers.of(optimisers.load(experiment.optimiser)),
+            f"the optimiser {spelled.name_of(experiment.optimiser)}": machine_optimisers.of(
+                optimisers.load(experiment.optimiser)
+            ),
             f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in compiled.STEPPERS,
         }
         return [words for words, code in known.items() if not code]

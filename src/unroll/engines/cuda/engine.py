@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 
 import torch
@@ -15,6 +16,7 @@ from unroll.engines.cuda.dropout_masks import Dropout as Masks
 from unroll.engines.cuda.replay import GraphReplay
 from unroll.engines.cuda.steppers import device_steps
 from unroll.engines.cuda.update import FusedUpdate, UnfusedUpdate
+from unroll.experiment import spelled
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells, optimisers
 from unroll.model.dropout import Dropout
@@ -45,7 +47,11 @@ class CudaEngine(Engine):
         only = " in sampling" if trains else " in training" if samples else ""
         known = {
             f"the cell {experiment.cell}{only}": trains and samples,
-            f"the optimiser {experiment.optimiser}": FusedUpdate.knows(optimisers.load(experiment.optimiser)),
+            f"the optimiser {spelled.name_of(experiment.optimiser)}": FusedUpdate.knows(
+                optimisers.load(experiment.optimiser)
+            ),
+            "weight decay": not experiment.weight_decay,
+            "clipping by norm": experiment.clip_norm == math.inf,
             f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in device_steps.PROCEDURES,
             "softmax directly on h (dense 0)": experiment.dense > 0,
         }
@@ -73,8 +79,9 @@ class CudaEngine(Engine):
         return products.product(a, b)
 
     def update(self, fleet: FleetTensors) -> Update:
-        """The fused update, if the optimiser has a CUDA file; without one, and in float64, the plain update."""
-        if fleet.learning_rate_M.dtype == torch.float32 and FusedUpdate.knows(fleet.optimiser):
+        """The fused update, if it knows all that is asked; if not, and in float64, the plain update."""
+        known = FusedUpdate.knows(fleet.optimiser) and fleet.decay is None and fleet.norm_limit is None
+        if fleet.learning_rate_M.dtype == torch.float32 and known:
             return FusedUpdate(fleet)
         return UnfusedUpdate(self._plain.update(fleet), fleet.precision)
 

@@ -1,6 +1,6 @@
 """Optimisers as machine code: the files of `model/optimisers` once more, for vectors. One file an optimiser:
 
-    factors(count)                          numbers that depend only on the number of the update, from 1
+    factors(count, **keys)                  numbers that depend only on the number of the update, from 1, and on keys
     written(code, g, moments, rate, …)      the amount to subtract and the moments after; … are the factors
 
 An optimiser without a file here runs in torch's operations, on threads.
@@ -20,7 +20,7 @@ from unroll.model.optimisers import Optimiser, file_name
 class WrittenOptimiser(Protocol):
     """The interface of every file here."""
 
-    def factors(self, count: int) -> tuple[float, ...]: ...
+    def factors(self, count: int, **keys: float) -> tuple[float, ...]: ...
 
     def written(
         self, code: Code, g: Value, moments: Sequence[Value], rate: Value, *factors: Value
