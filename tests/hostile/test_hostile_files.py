@@ -30,10 +30,12 @@ READING_A_RUN = (
     "drift {given}/run --json",
     "memorised {given}/run {corpus} --json",
     "train --resume {given}/run --json",
+    "export {given}/run --onnx {out}/step.onnx",
     "report {given}/run {given}/half --out {out}/page.html",
 )
 READING_HALF = (
     RESUME,
+    "eval {given}/half --json",
     "sample {given}/half --prompt abc --length 5 --json",
     "report {given}/half {given}/run --out {out}/page.html",
 )
@@ -42,7 +44,9 @@ READING_A_SWEEP = (
     "report {given}/sweep {given}/run --out {out}/page.html",
     "sweep --resume {given}/sweep --plan --json",
 )
-READING_THE_CACHE = ("train {corpus} --out {out}/new " + TRAINING,)
+TRAIN = "train {corpus} --out {out}/new " + TRAINING
+READING_IDS = (TRAIN, "eval {given}/run --json", "data info {corpus} --json")
+READING_SUFFIXES = ("memorised {given}/run {corpus} --json",)
 
 
 def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -59,8 +63,9 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield folder, READING_A_SWEEP
         for name in (*OF_A_RUN, "checkpoints"):
             yield f"{folder}/{name}", READING_A_SWEEP
-    yield "given/cache/corpora/INDEX", READING_THE_CACHE
-    yield "given/cache/corpora/IDS", READING_THE_CACHE
+    yield "given/cache/corpora/INDEX", READING_IDS
+    yield "given/cache/corpora/IDS", READING_IDS
+    yield "given/cache/suffixes/ORDER", READING_SUFFIXES
 
 
 # --- what stands in its place ---------------------------------------------------------------------------------------
@@ -205,7 +210,7 @@ def worker() -> Iterator[Worker]:
 def right(original: World, worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What every command comes to with everything in order."""
     found = {}
-    for words in {*READING_A_RUN, *READING_HALF, *READING_A_SWEEP, *READING_THE_CACHE}:
+    for words in {*READING_A_RUN, *READING_HALF, *READING_A_SWEEP, *READING_IDS, *READING_SUFFIXES}:
         world = original.copied(tmp_path_factory.mktemp("right"))
         ended = world.run(worker, words)
         assert ended.complaint() is None, (words, ended)
@@ -220,8 +225,10 @@ def outcome(words: str, world: World, ended: Ended) -> object:
         made.append(results(world.given / "half"))
     if words == RESUME_SWEEP:
         made += [(world.given / "sweep/table.csv").read_bytes(), results(world.path / SWEPT), results(world.path / CUT)]
-    if words in READING_THE_CACHE:
+    if words == TRAIN:
         made.append(results(world.path / "new"))
+    if words.startswith("export"):
+        made.append((world.path / "step.onnx").read_bytes())
     if words.startswith("report"):
         made.append((world.path / "page.html").read_text())
     return (as_json(ended, world) if "--json" in words and words != RESUME else None, made)
@@ -229,11 +236,11 @@ def outcome(words: str, world: World, ended: Ended) -> object:
 
 def placed(name: str, world: World) -> Path:
     """Where a case's file lies; files of the cache are named after what they hold."""
-    if name.endswith(("INDEX", "IDS")):
-        folder = world.given / "cache" / "corpora"
-        (found,) = (path for path in folder.iterdir() if (path.suffix == ".json") == name.endswith("INDEX"))
+    path = world.path / name
+    if name.endswith(("INDEX", "IDS", "ORDER")):
+        (found,) = (one for one in path.parent.iterdir() if (one.suffix == ".json") == name.endswith("INDEX"))
         return found
-    return world.path / name
+    return path
 
 
 def complaint(words: str, world: World, right: dict[str, object], mine: dict[str, str], worker: Worker) -> str | None:

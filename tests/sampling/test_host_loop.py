@@ -45,7 +45,7 @@ def mixed_streams(count: int) -> list[Stream]:
 
 
 def probabilities(model: Model, streams: list[Stream], procedure: str) -> list[tuple[list[int], torch.Tensor]]:
-    """Of each stream: its tokens, and the model's probabilities at every one of its steps."""
+    """For each stream its tokens, and the model's probabilities at every one of its steps."""
     ids, steps = defaultdict(list), defaultdict(list)
     for drawn in generate(model, streams, K2, procedure):
         p_BV = torch.softmax(torch.from_numpy(drawn.logits_BV), -1)

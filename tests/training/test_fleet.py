@@ -1,4 +1,4 @@
-"""Runs trained side by side end as the same runs trained alone, and runs that cannot share a fleet are told why."""
+"""Runs trained side by side end as the same runs trained alone; for runs that cannot, the reason is given."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import typer
 from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import option
-from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
+from unroll.cli.screen import print_json, say, shell_word, show, warn
 from unroll.experiment import config_file, grids, spelled
 from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment, scheme_options
@@ -195,8 +195,9 @@ def _print_plan(
     folder: SweepFolder | None, library: Library, asked: list[Experiment] | None, most: int | None, json: bool
 ) -> None:
     """The plan that stands in the folder, or the one that would be made; nothing is written."""
+    from unroll.cli.sweep_display import show_fleets
     from unroll.sweep.deduplicate import distinct
-    from unroll.sweep.sweep import in_words, make_plan
+    from unroll.sweep.sweep import make_plan
 
     known = folder is not None and (asked is None or folder.is_sweep())
     trainings = folder.trainings if folder and known else distinct(asked or ())
@@ -208,17 +209,12 @@ def _print_plan(
     counts = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
     show(", ".join(counted(number, noun) for number, noun in counts))
     experiments = {training.name: training.experiment for training in trainings}
-    for fleet in plan.fleets:
-        took = sum(experiments[name].batches for name in fleet.runs) * (fleet.milliseconds or 0.0) / 1000
-        about = f", about {duration(took)} of training" if took else ""
-        show()
-        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
-        for name in fleet.runs:
-            show(f"  {name}")
-    for name, reason in plan.refused.items():
-        show()
-        show(f"cannot be trained: {name}")
-        show(f"  {reason}")
+    seconds = {
+        fleet.name: sum(experiments[name].batches for name in fleet.runs) * fleet.milliseconds / 1000
+        for fleet in plan.fleets
+        if fleet.milliseconds
+    }
+    show_fleets(plan, seconds)
     for change in plan.changes:
         show()
         show(change)

@@ -15,12 +15,12 @@ from unroll.cli.screen import console, duration, say, show, warn
 from unroll.sweep import table
 from unroll.sweep.answers import Standing, answers
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
-from unroll.sweep.sweep import Planned
+from unroll.sweep.sweep import Planned, in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from unroll.sweep.plan import Fleet
+    from unroll.sweep.plan import Fleet, Plan
 
 REFRESH = 4  # times a second
 PLAIN_SECONDS = 10.0  # between two plain lines of progress
@@ -242,6 +242,20 @@ def _plain(reports: Iterable[Report]) -> None:
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
+
+
+def show_fleets(plan: Plan, seconds: Mapping[str, float]) -> None:
+    """The runs of each fleet, with its seconds of training where they are known; and what cannot be trained."""
+    for fleet in plan.fleets:
+        about = f", about {duration(seconds[fleet.name])} of training" if fleet.name in seconds else ""
+        show()
+        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
+        for name in fleet.runs:
+            show(f"  {name}")
+    for name, reason in plan.refused.items():
+        show()
+        show(f"cannot be trained: {name}")
+        show(f"  {reason}")
 
 
 def show_failures(failures: Mapping[str, Mapping[str, Any]], runs: int | None = None) -> None:
