@@ -10,6 +10,7 @@ import codecs
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -45,6 +46,7 @@ POINTS = within(2, 10_001, "between 2 and 10,000")
 SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
 FINITE: Check = (math.isfinite, "a finite number")
 SHARE = within(0, 1, "at least 0 and below 1")
+DIGEST: Check = (lambda v: re.fullmatch("[0-9a-f]{64}", v) is not None, "64 hexadecimal digits")
 SEPARATOR: Check = (lambda v: is_separator(v), "one character that is no line end, or tab")
 
 
@@ -125,6 +127,13 @@ class Experiment:
         one_of("random", "continue"),
     )  # fmt: skip
     shuffle: bool = setting("training", False, "Shuffle the windows of an epoch (learned states only).")
+    keep_optimiser: bool = setting("training", False, trains=False)
+    # Of a run that began from another's weights: which training they are of, and their own hash; how many symbols were
+    # added to the vocabulary; and after how many updates the optimiser goes on, where it did not begin anew.
+    parent: str | None = setting("training", None, "", DIGEST, newer=True)
+    parent_weights: str | None = setting("training", None, "", DIGEST, newer=True)
+    added_symbols: int | None = setting("training", None, "", at_least(0), newer=True)
+    updates_before: int | None = setting("training", None, "", at_least(1), shared=True, newer=True)
 
     evaluate: str = setting(
         "evaluation", "own", "Score during training: own, the scheme's procedure, or both [{default}].",
@@ -233,6 +242,9 @@ def problems(experiment: Experiment) -> list[str]:
             wrong.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         wrong.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
+    of_parent = [right.get(name) is None for name in ("parent", "parent_weights", "added_symbols")]
+    if any(of_parent) and not (all(of_parent) and right.get("updates_before") is None):
+        wrong.append("parent, parent_weights and added_symbols stand together. Copy the whole run.toml.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
         wrong.append("evaluate_carried needs a carried state, as in scheme 4. Drop --evaluate-carried.")
     return [problem for problem in wrong if problem]
@@ -282,7 +294,7 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
     """
     settings = settings_of(type(before))
     free = {known.key or each.name for each, known in settings if known.table == "corpus" and not known.trains}
-    free.add("batches")
+    free |= {"batches", "keep_optimiser"}
     old, new = ({**tables, "machine": {}} for tables in (to_tables(before), to_tables(now)))
     wrong = [
         f"{name} was {old[table].get(name)}, is {new[table].get(name)}"

@@ -227,12 +227,13 @@ def _piece(text: str, kind: str, symbol: bool = False) -> str | bytes:
 def unknown_symbols(positions: dict[str, int]) -> str:
     """Names the first few symbols that are not in a vocabulary, each with its first position."""
     first = sorted(positions.items(), key=lambda item: item[1])[:NAMED]
-    named = ", ".join(f"{_name(symbol)} at position {position}" for symbol, position in first)
+    named = ", ".join(f"{name_of(symbol)} at position {position}" for symbol, position in first)
     more = f" and {len(positions) - NAMED} more" if len(positions) > NAMED else ""
     return f"Not in the vocabulary of this run: {named}{more}. Leave them out, or train on a corpus that has them."
 
 
-def _name(symbol: str) -> str:
+def name_of(symbol: str) -> str:
+    """A symbol as a message names it."""
     return f"{symbol!r} (U+{ord(symbol):04X})" if len(symbol) == 1 else repr(symbol[:40])
 
 
