@@ -195,11 +195,12 @@ SEEN = {
     "peepholes": "off", "layers": 2, "hidden": 64, "dense": 32, "dropout": 0.25, "forget_bias": 5.0,
     "optimiser": "rmsprop", "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1,
     "precision": "float64", "rotation": "continue", "shuffle": True,
+    "parent": "a" * 64, "parent_weights": "b" * 64, "added_symbols": 0, "updates_before": 9,
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,
     "bytes": 9, "tokens": 5, "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
-    "kernel": "reference", "threads": 4,
+    "kernel": "reference", "threads": 4, "keep_optimiser": True,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}
 

@@ -242,9 +242,6 @@ def problems(experiment: Experiment) -> list[str]:
             wrong.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         wrong.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
-    of_parent = [right.get(name) is None for name in ("parent", "parent_weights", "added_symbols")]
-    if any(of_parent) and not (all(of_parent) and right.get("updates_before") is None):
-        wrong.append("parent, parent_weights and added_symbols stand together. Copy the whole run.toml.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
         wrong.append("evaluate_carried needs a carried state, as in scheme 4. Drop --evaluate-carried.")
     return [problem for problem in wrong if problem]

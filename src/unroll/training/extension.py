@@ -45,7 +45,7 @@ def note(experiment: Experiment) -> str | None:
 def require(folder: RunFolder) -> None:
     """Refuse to extend a run that has ended where that cannot be exact: all reasons at once."""
     status, experiment = folder.status, folder.experiment
-    ended = f"{folder.path} has {status['state']} after {status['batch']:,} batches"
+    ended = f"{folder.path} has already {status['state']} after {status['batch']:,} batches"
     if status["state"] == "stopped":
         raise RunError(f"{ended}, and what stopped is not extended. {ANEW}")
     wrong = []
