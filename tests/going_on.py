@@ -57,7 +57,7 @@ def result(folder: Path) -> dict[str, Any]:
         **held,
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
         "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
-        "run": (folder / "run.toml").read_text(),
+        "run": (folder / "run.toml").read_text().replace(str(folder.parent), "FOLDER"),
         "vocabulary": (folder / "vocabulary.json").read_text(),
         "files": sorted(path.name for path in folder.iterdir()),
     }
