@@ -7,6 +7,9 @@ before, or it has stopped after its last batch, and the same command makes it lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from unroll.base.errors import RunError
@@ -42,8 +45,8 @@ def note(experiment: Experiment) -> str | None:
     return SPREAD if experiment.evaluations is not None else None
 
 
-def require(folder: RunFolder) -> None:
-    """Refuse to extend a run that has ended where that cannot be exact: all reasons at once."""
+def require(folder: RunFolder) -> Checkpoint:
+    """The state that a run which has ended goes on from; refused where that cannot be exact, all reasons at once."""
     status, experiment = folder.status, folder.experiment
     ended = f"{folder.path} has already {status['state']} after {status['batch']:,} batches"
     if status["state"] == "stopped":
@@ -57,7 +60,7 @@ def require(folder: RunFolder) -> None:
         wrong.append(f"{ended}, and cannot be extended: {reason}. {ANEW}")
     if wrong:
         raise RunError(*wrong)
-    _end(folder)
+    return _end(folder)
 
 
 def _end(folder: RunFolder) -> Checkpoint:
@@ -78,8 +81,14 @@ def _end(folder: RunFolder) -> Checkpoint:
 def open_again(folder: RunFolder, experiment: Experiment) -> None:
     """Let a run go on that has ended, where the experiment is longer; the caller holds its folder."""
     status = folder.status
-    if status["state"] == "finished" and experiment.batches > status["batch"]:
-        require(folder)
-        folder.reopen(_end(folder), {**status, "state": "interrupted"})
-    if status["state"] not in ENDED or experiment.batches > status["batch"]:
-        folder.drop_kept()  # of an earlier end: a longer run keeps another
+    has_ended = status["state"] in ENDED
+    if has_ended and experiment.batches <= length(status):
+        return
+    if has_ended:
+        folder.reopen(require(folder), {**status, "state": "interrupted"})
+    folder.drop_kept()  # of an earlier end: a longer run keeps another
+
+
+def length(status: Mapping[str, Any]) -> int:
+    """How many batches a run was to have when it ended."""
+    return int(status.get("batches") or status["batch"])

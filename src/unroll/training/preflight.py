@@ -70,7 +70,7 @@ def resume(
     state = folder.status["state"]
     if state in ("finished", "stopped"):
         done = folder.status["batch"]
-        if batches is None or batches <= done:
+        if batches is None or batches <= extension.length(folder.status):
             raise RunError(f"{out} has already {state} after {done:,} batches.")
         extension.require(folder)
     if batches is not None and batches < experiment.batches:
