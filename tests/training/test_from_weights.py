@@ -117,6 +117,47 @@ def test_where_the_parent_has_an_unknown_symbol_new_ones_are_read_as_it(tmp_path
     assert added.vocabulary.symbols == (*run.vocabulary.symbols, *NEW), "y stands there once, which is rare"
 
 
+KINDS = {
+    "bytes": ("abcab" * 80, "abd\nx" * 80),
+    "words": ("the cat sat. " * 60, "the dog sat? " * 60),
+    "ids": ("17 4 4 9 " * 80, "4 9 800 17 " * 80),
+    "notes": ("60 62 64 " * 90 + "\n", "64 65 60 " * 90 + "\n"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_token_has_symbols_added(kind: str, tmp_path: Path) -> None:
+    first, second = KINDS[kind]
+    (tmp_path / "first.txt").write_text(first)
+    (tmp_path / "second.txt").write_text(second)
+    run = train(experiment(corpus=str(tmp_path / "first.txt"), kind=kind), tmp_path / "run")
+    child = train_from(run, tmp_path / "second.txt", tmp_path / "child", batches=3, new_symbols="add")
+    assert child.vocabulary.symbols[: len(run.vocabulary)] == run.vocabulary.symbols
+    assert child.experiment.added_symbols == len(child.vocabulary) - len(run.vocabulary) > 0
+    assert child.vocabulary.decode(child.corpus.ids[:40]) == Corpus.open(
+        str(tmp_path / "second.txt"), kind
+    ).vocabulary.decode(Corpus.open(str(tmp_path / "second.txt"), kind).ids[:40])
+    assert unroll.perplexity(child)[0].perplexity == pytest.approx(child.metrics[-1]["perplexity_windowed"])
+
+
+def test_a_childs_corpus_that_has_changed_is_refused_and_nothing_of_it_is_shown(tmp_path: Path) -> None:
+    run = parent_in(tmp_path)
+    with pytest.raises(Enough):
+        train_from(run, tmp_path / "other.txt", tmp_path / "run", new_symbols="add", on_event=leave_at(4))
+    (tmp_path / "other.txt").write_text("Q" * 400)
+    with pytest.raises(RunError, match="is not the corpus that this run was trained on") as refused:
+        resume(tmp_path / "run")
+    assert "Q" not in str(refused.value).replace(str(tmp_path), "")
+
+
+def test_weights_that_came_from_torch_can_be_gone_on_from(parent: Run, tmp_path: Path) -> None:
+    brought = unroll.from_torch(unroll.to_torch(parent), out=tmp_path / "brought")
+    child = train_from(brought, corpus(), tmp_path / "child", batches=2)
+    assert child.status["batch"] == 2
+    with pytest.raises(RunError, match="has made no update"):
+        train_from(brought, corpus(), tmp_path / "kept", optimiser_state="keep")
+
+
 def test_a_childs_folder_is_all_that_resume_eval_sample_and_score_need(tmp_path: Path) -> None:
     run = parent_in(tmp_path)
     whole = train_from(run, tmp_path / "other.txt", tmp_path / "whole", batches=14, new_symbols="add")

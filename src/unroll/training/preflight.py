@@ -109,7 +109,7 @@ def weights_bytes(experiment: Experiment, unique: int) -> int:
 
 def checkpoints_bytes(experiment: Experiment, unique: int) -> int:
     """The disk space that checkpoints of a run take at most: those that are kept and the one being written."""
-    return (KEPT + 1) * _width(experiment) * sizes.checkpoint_numbers(experiment, unique)
+    return (KEPT + 1 + experiment.keep_optimiser) * _width(experiment) * sizes.checkpoint_numbers(experiment, unique)
 
 
 def _width(experiment: Experiment) -> int:
