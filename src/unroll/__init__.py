@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
     from unroll.sweep.sweep import train_all
     from unroll.training.events import Ended, Evaluated, Stepped, Warned
+    from unroll.training.from_weights import train_from
     from unroll.training.loop import resume, train, train_fleet
 
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "Ended": "training.events",
     "Warned": "training.events",
     "train_fleet": "training.loop",
+    "train_from": "training.from_weights",
     "train_all": "sweep.sweep",
     "Run": "runs.loaded",
     "load": "runs.loaded",
@@ -123,6 +125,7 @@ __all__ = [
     "train",
     "train_all",
     "train_fleet",
+    "train_from",
 ]
 
 

@@ -209,11 +209,12 @@ SEEN = {
     "optimiser": "rmsprop", "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1,
     "precision": "float64", "rotation": "continue", "shuffle": True,
     "schedule": "cosine", "warm_up": 9, "weight_decay": 0.1, "clip_norm": 1.0,
+    "parent": "a" * 64, "parent_weights": "b" * 64, "added_symbols": 0, "updates_before": 9,
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,
     "bytes": 9, "tokens": 5, "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
-    "kernel": "reference", "threads": 4,
+    "kernel": "reference", "threads": 4, "keep_optimiser": True,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}
 

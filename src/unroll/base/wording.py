@@ -35,6 +35,7 @@ ONLY_COMMANDS = {"data", "from", "json", "plan", "prompt-file", "resume", "seeds
 PROCEDURES = {"multi-loss": "", "single-loss": 'loss="last"', "conditional": 'state="carried"'}
 PHRASES = {
     "`unroll train --out`": "`unroll.train(…, out=…)`",
+    "`unroll train --from`": "`unroll.train_from`",
     "`unroll sweep --out`": "`unroll.train_all(…, out=…)`",
 }
 _BEFORE = r"(?<![\w'\"/\\-])"  # no option begins inside a word, a quotation or a path

@@ -26,6 +26,13 @@ PROCEDURE = (
     "Training procedure: multi-loss, single-loss or conditional, with keys k3, decay, normalise, reset: "
     "conditional,k3=10,reset=0.1; or any point of the plane: loss=NAME,state=NAME."
 )
+FROM = (
+    "Begin a new run from the weights of this RUN, with its model and vocabulary. Its scheme, optimiser and settings "
+    "of training hold unless given; --batches, evaluations and device are not taken. --preset says how many batches."
+)
+NEW_SYMBOLS = "With --from: symbols that RUN does not know: refuse, or add to its vocabulary [refuse]."
+OPTIMISER_STATE = "With --from: begin the optimiser anew, or keep what RUN's had gathered: new, keep [new]."
+KEEP_OPTIMISER = "Keep at the end what --resume RUN --batches N needs to make the run longer."
 LIST = "A,B,…"  # stands for the values of a setting that a sweep lists
 
 

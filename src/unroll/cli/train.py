@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
-from unroll.cli import options
+from unroll.cli import beginning, options
 from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, warn
 from unroll.experiment import config_file
@@ -23,9 +23,10 @@ from unroll.experiment.scheme import Scheme
 if TYPE_CHECKING:
     from unroll.corpus.corpus import Corpus
     from unroll.runs.folder import RunFolder
+    from unroll.training.start import Start
 
 # What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
-_RESUMABLE = {"batches", "device", "threads"}
+_RESUMABLE = {"batches", "device", "threads", "keep_optimiser"}
 
 
 def train(
@@ -40,6 +41,10 @@ def train(
     out: Annotated[Path | None, option("The run's folder [runs/…, named after the run].")] = None,
     resume: Annotated[Path | None, option("Go on with this run, exactly where it stopped. Needs nothing else.")] = None,
     config: options.Config = None,
+    parent: Annotated[Path | None, option(options.FROM, "--from")] = None,
+    new_symbols: Annotated[str | None, option(options.NEW_SYMBOLS)] = None,
+    optimiser_state: Annotated[str | None, option(options.OPTIMISER_STATE)] = None,
+    keep_optimiser: Annotated[bool, option(options.KEEP_OPTIMISER, "--keep-optimiser")] = False,
     scheme: Annotated[int | None, option(options.SCHEME)] = None,
     train: Annotated[str | None, option(options.PROCEDURE)] = None,
     preset: options.Preset = "paper",
@@ -55,6 +60,7 @@ def train(
     unroll train book.txt --preset small --out runs/quick    a small model, on a laptop's CPU
     unroll train --resume runs/book                          after Ctrl-C, a crash or a power cut
     unroll train --config runs/book/run.toml --seed 1        a new run like that one, but for the seed
+    unroll train poems.txt --from runs/book --batches 400    a new run, which begins from that run's weights
 
     \b
     Which scheme? The paper's advice, in short:
@@ -69,12 +75,22 @@ def train(
     """
     settings, scheme_fields = options.said(given), options.said(given, Scheme)
     options.require_save_every(save_every)
+    settings |= {"keep_optimiser": True} if keep_optimiser else {}
+    begun = None
     if resume is not None:
-        _refuse_contradictions(resume, settings, [corpus, out, config, scheme, train, *scheme_fields.values()], preset)
+        others = [corpus, out, config, parent, new_symbols, optimiser_state, scheme, train, *scheme_fields.values()]
+        _refuse_contradictions(resume, settings, others, preset)
         if _already_ended(resume, settings.get("batches"), json):
             return
         experiment, text, folder = _resumed(resume, settings)
+    elif parent is not None:
+        if config is not None:
+            raise ConfigurationError("--from takes that run's own settings: leave out --config, and give options.")
+        how = (new_symbols or "refuse", optimiser_state or "new")
+        begun, folder = beginning.begun(parent, corpus, settings, (scheme, train, scheme_fields), preset, out, *how)
+        experiment, text = begun.experiment, begun.corpus
     else:
+        beginning.refuse_alone(new_symbols, optimiser_state)
         written = None if config is None else config_file.read(config)
         choose = written.scheme if written else experiments.scheme_options
         chosen = choose(scheme, train, scheme_fields.pop("sample", None))
@@ -83,7 +99,10 @@ def train(
         kind = text.vocabulary.kind
         say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
         say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
-    _train(experiment, text, folder, resume is not None, save_every, quiet, json)
+        if begun is not None:
+            say(begun.words)
+        beginning.say_extensible(experiment, resume is not None)
+    _train(experiment, text, folder, resume is not None, save_every, quiet, json, [begun])
 
 
 def _where(experiment: Experiment) -> str:
@@ -155,7 +174,7 @@ def _new(
         text = open_corpus(experiment)
     for note in (*text.notes, *options.notes_of_config(written, experiment, [text])):
         warn(note)
-    folder = out or Path("runs", _name(text.name, experiment))
+    folder = out or Path("runs", default_name(text.name, experiment))
     RunFolder(folder).refuse_occupied()
     refuse_full_disk(folder, checkpoints_bytes(experiment, text.unique))
     return experiment, text, folder
@@ -184,13 +203,14 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
 def _resumed(resume: Path, settings: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
     from unroll.training.preflight import resume as ready
 
-    experiment, text, notes = ready(resume, settings.get("batches"), settings.get("device"), settings.get("threads"))
+    given = {name: value for name, value in settings.items() if name in _RESUMABLE}
+    experiment, text, notes = ready(resume, **given)
     for note in notes:
         warn(note)
     return experiment, text, resume
 
 
-def _name(corpus: str, experiment: Experiment) -> str:
+def default_name(corpus: str, experiment: Experiment) -> str:
     """A folder name that tells runs apart at a glance."""
     s = experiment.scheme
     procedure = f"scheme{s.number}" if s.number else f"{s.training}-{s.sample}"
@@ -207,7 +227,14 @@ def _scored(experiment: Experiment, text: Corpus) -> str:
 
 
 def _train(
-    experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
+    experiment: Experiment,
+    text: Corpus,
+    folder: Path,
+    resumed: bool,
+    save_every: int | None,
+    quiet: bool,
+    json: bool,
+    starts: list[Start | None],
 ) -> None:
     from unroll.cli.display import watch
     from unroll.runs import curve
@@ -215,7 +242,7 @@ def _train(
     from unroll.training.loop import train_fleet
 
     try:
-        watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)
+        watch(train_fleet([experiment], [text], [folder], resumed, save_every, starts), text, quiet)
     except Interrupted:
         say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unroll.base import randomness
 from unroll.base.errors import CorpusError
 from unroll.corpus import encoding as encodings
-from unroll.corpus import kneser_ney, sources, tables
+from unroll.corpus import given_vocabulary, kneser_ney, sources, tables
 from unroll.corpus.cached_ids import Facts
 from unroll.corpus.chosen_files import Choice
 from unroll.corpus.file_stream import Source
@@ -115,16 +115,28 @@ class Corpus:
         return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice, separator, asked=False)
 
     @classmethod
-    def named(cls, experiment: Experiment) -> Corpus:
+    def with_every_symbol(cls, experiment: Experiment) -> Corpus:
+        """The corpus that an experiment names, with its rare symbols: another vocabulary says which are known."""
+        e = experiment
+        return cls.open(e.corpus, e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii, e.separator)
+
+    @classmethod
+    def named(cls, experiment: Experiment, vocabulary: Vocabulary | None = None) -> Corpus:
         """The corpus that an experiment names, read as it says; no more of it than the experiment recorded, if it did.
 
-        A run may come from a stranger, who wrote down what to read.
+        A run may come from a stranger, who wrote down what to read. One that began from another's weights has a
+        `vocabulary` that is not the corpus's own.
         """
         e = experiment
         choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
         extent = Extent(max(0, e.files), max(0, e.bytes))
         recorded = Recorded(extent, max(0, e.tokens)) if e.sha256 else None
-        return cls._read(e.corpus, e.kind, e.min_count, choice, e.separator, recorded=recorded)
+        if e.parent is None or vocabulary is None:
+            return cls._read(e.corpus, e.kind, e.min_count, choice, e.separator, recorded=recorded)
+        every_symbol = cls._read(e.corpus, e.kind, 1, choice, e.separator, recorded=recorded)
+        if e.sha256 not in ("", every_symbol.sha256):
+            return every_symbol  # another text: whoever asked for this one says so, and nothing of what it holds
+        return given_vocabulary.read_with(every_symbol, vocabulary, e.min_count)
 
     @classmethod
     def _read(

@@ -6,16 +6,20 @@ from collections.abc import Iterable
 
 from unroll.base.errors import ConfigurationError, InputError, RunError
 from unroll.corpus.corpus import Corpus
+from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment
 
 Key = tuple[object, ...]
 
 
-def open_corpus(experiment: Experiment) -> Corpus:
-    """The corpus that an experiment names, checked against its hash where it has one."""
+def open_corpus(experiment: Experiment, vocabulary: Vocabulary | None = None) -> Corpus:
+    """The corpus that an experiment names, checked against its hash where it has one.
+
+    A run that began from another's weights reads it with its own vocabulary.
+    """
     if not experiment.corpus:
         raise ConfigurationError("This experiment names no corpus: give one, as a path or a name.")
-    corpus = Corpus.named(experiment)
+    corpus = Corpus.named(experiment, vocabulary)
     if experiment.sha256 and corpus.sha256 != experiment.sha256:
         raise RunError(
             f"{experiment.corpus} is not the corpus that this run was trained on: "

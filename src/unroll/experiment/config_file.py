@@ -1,7 +1,8 @@
 """A new run from a written configuration: a run's run.toml, or a few lines of one, with options on top.
 
 What a run's own run.toml came to is decided anew: device, kernel and threads always; kind, title, hash and counts of
-the text where another text is given. Without another text the hash stands: a text that has changed is refused.
+the text where another text is given; the weights that a run began from, which no configuration holds. Without another
+text the hash stands: a text that has changed is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from unroll.experiment.usual_words import unknown_argument
 
 LARGEST = 64 * untrusted.KILOBYTE
 OF_THE_MACHINE = ("device", "kernel", "threads")
+OF_THE_START = ("parent", "parent_weights", "added_symbols", "updates_before")  # of a run that began from another
 OF_THE_TEXT = ("title", "kind", "sha256", "files", "bytes", "tokens", "unique")
 
 
@@ -71,6 +73,10 @@ def read(path: str | os.PathLike[str]) -> Written:
     if experiment.sha256:
         anew = {name: getattr(Experiment, name) for name in OF_THE_MACHINE}
         experiment = replace(experiment, **anew)
+    if experiment.parent is not None:
+        notes.append(f"{file} is of a run that began from another's weights: this one does not. --from RUN does.")
+        nothing: dict[str, Any] = dict.fromkeys(OF_THE_START)
+        experiment = replace(experiment, **nothing)
     return Written(str(file), experiment, tuple(notes))
 
 

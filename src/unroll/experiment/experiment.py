@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -50,6 +51,7 @@ SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
 FINITE: Check = (math.isfinite, "a finite number")
 SHARE = within(0, 1, "at least 0 and below 1")
 UNITS_OR_NONE: Check = (lambda v: 0 <= v <= MOST_UNITS, f"between 0 (none) and {MOST_UNITS:,}")
+DIGEST: Check = (lambda v: re.fullmatch("[0-9a-f]{64}", v) is not None, "64 hexadecimal digits")
 SEPARATOR: Check = (lambda v: is_separator(v), "one character that is no line end, or tab")
 
 
@@ -155,6 +157,13 @@ class Experiment:
         one_of("random", "continue"),
     )  # fmt: skip
     shuffle: bool = setting("training", False, "Shuffle the windows of an epoch (learned states only).")
+    keep_optimiser: bool = setting("training", False, trains=False)
+    # Of a run that began from another's weights: which training they are of, and their own hash; how many symbols were
+    # added to the vocabulary; and after how many updates the optimiser goes on, where it did not begin anew.
+    parent: str | None = setting("training", None, "", DIGEST, newer=True)
+    parent_weights: str | None = setting("training", None, "", DIGEST, newer=True)
+    added_symbols: int | None = setting("training", None, "", at_least(0), newer=True)
+    updates_before: int | None = setting("training", None, "", at_least(1), shared=True, newer=True)
 
     evaluate: str = setting(
         "evaluation", "own", "Score during training: own, the scheme's procedure, or both [{default}].",
@@ -367,7 +376,7 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
     """
     settings = settings_of(type(before))
     free = {known.key or each.name for each, known in settings if known.table == "corpus" and not known.trains}
-    free.add("batches")
+    free |= {"batches", "keep_optimiser"}
     old, new = ({**tables, "machine": {}} for tables in (to_tables(before), to_tables(now)))
     wrong = [
         f"{name} was {old[table].get(name)}, is {new[table].get(name)}"

@@ -29,6 +29,20 @@ class Checkpoint:
     facts: dict[str, str]
 
 
+def read_checkpoint(path: Path, at_most: int) -> Checkpoint:
+    """Read a checkpoint of at most this many bytes, or raise a RunError that says what is wrong with it."""
+    tensors, facts = atomic_files.unseal(path, at_most)
+    try:
+        batch = int(facts["batch"])
+        size = int(facts["metrics_bytes"])
+        clocks = float(facts["seconds"]) + float(facts["evaluating"])
+        if not 0 <= batch < 2**31 or size < 0 or not math.isfinite(clocks):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
+    return Checkpoint(batch, tensors, facts)
+
+
 class Checkpoints:
     """The checkpoint files of a run."""
 
@@ -50,17 +64,10 @@ class Checkpoints:
     def read(self, batch: int, at_most: int) -> Checkpoint:
         """Read a checkpoint of at most this many bytes, or raise a RunError that says what is wrong with it."""
         path = self.path(batch)
-        tensors, facts = atomic_files.unseal(path, at_most)
-        try:
-            stated = int(facts["batch"])
-            size = int(facts["metrics_bytes"])
-            if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
-                raise ValueError
-        except (KeyError, ValueError):
-            raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
-        if stated != batch:
-            raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
-        return Checkpoint(batch, tensors, facts)
+        checkpoint = read_checkpoint(path, at_most)
+        if checkpoint.batch != batch:
+            raise RunError(f"{path} is the checkpoint of batch {checkpoint.batch:,}, whatever its name says.")
+        return checkpoint
 
     def newest_facts(self) -> dict[str, str]:
         """What the newest checkpoint with a header states about its run; its hash is not checked."""

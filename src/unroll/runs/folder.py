@@ -6,6 +6,7 @@
     metrics.jsonl          one line an evaluation
     weights.safetensors    when it has ended
     checkpoints/           until then: the last two, from which it resumes exactly
+    optimiser.safetensors  where that was asked for: the state after its last batch, from which it can be made longer
     .lock                  while a process trains it (`base/locks.py`)
     perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
 
@@ -34,7 +35,7 @@ from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
 from unroll.runs import metric_lines, status_file
-from unroll.runs.checkpoints import Checkpoint, Checkpoints
+from unroll.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 Meaning = TypeVar("Meaning")
 
 CHECKPOINTS = "checkpoints"
+KEPT = "optimiser.safetensors"
 # The files of a run, with the most bytes that each is read to have.
 SIZES = {
     "run.toml": 64 * KILOBYTE,
@@ -49,6 +51,7 @@ SIZES = {
     "vocabulary.json": 64 * MEGABYTE,
     "metrics.jsonl": 16 * MEGABYTE,
     "weights.safetensors": None,  # follows from the model
+    KEPT: None,
     "perplexity.png": None,  # is never read
 }
 SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
@@ -269,9 +272,38 @@ class RunFolder:
 
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint that counts the metrics so far; the last two are kept."""
+        self._checkpoints.write(batch, tensors, self._counting(batch, facts))
+
+    def _counting(self, batch: int, facts: Mapping[str, str]) -> dict[str, str]:
         content = self._metrics_bytes()
-        known = {"batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
-        self._checkpoints.write(batch, tensors, {**facts, **known})
+        return {**facts, "batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
+
+    @property
+    def kept_path(self) -> Path:
+        """The state after the last batch, where a run keeps it."""
+        return self.path / KEPT
+
+    def has_kept(self) -> bool:
+        """Whether there is anything under that name."""
+        return untrusted.present(self.kept_path)
+
+    def keep(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Write the state after the last batch: a checkpoint that stays when the run ends."""
+        atomic_files.write(self.kept_path, atomic_files.seal(tensors, self._counting(batch, facts)))
+
+    def kept(self) -> Checkpoint:
+        """That state, or a RunError that says what is wrong with it."""
+        return read_checkpoint(self.kept_path, self.most_bytes())
+
+    def drop_kept(self) -> None:
+        """Delete that state."""
+        self.kept_path.unlink(missing_ok=True)
+
+    def reopen(self, end: Checkpoint, status: Mapping[str, Any]) -> None:
+        """Make a run that has ended one that stopped at its last batch; killed at any moment, it is one of the two."""
+        self._checkpoints.write(end.batch, end.tensors, end.facts)
+        self.status = status
+        (self.path / "weights.safetensors").unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
         """The batches at which there is a checkpoint, good or bad, in order."""
@@ -324,6 +356,13 @@ class RunFolder:
         self._lines(content[:counted])
         if checkpoint.facts.get("metrics", _hash(content[:counted])) != _hash(content[:counted]):
             raise RunError(f"{metrics} is damaged: its first {counted:,} bytes are not those that {name} counts.")
+
+    def require_goes_on(self, checkpoint: Checkpoint) -> None:
+        """The other files must be those that a checkpoint counts, so that the run can go on from it."""
+        self._require_metrics(checkpoint)
+        self.require_vocabulary(checkpoint.facts)
+        if changes := changed_since(checkpoint.facts, self.experiment):
+            raise RunError(f"{self.path / 'run.toml'} was changed: {'; '.join(changes)}. Bring it back from a copy.")
 
     def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
         """Whole checkpoints, newest first, from which a run `goes_on`; the others are passed over with a warning."""

@@ -75,7 +75,7 @@ class Run:
         if not e.corpus:
             raise RunError(f"{advice} (It was trained on a text that was in memory only.)")
         try:
-            corpus = Corpus.named(e)
+            corpus = Corpus.named(e, self.vocabulary)
         except CorpusError as error:
             raise RunError(f"{advice} ({error})") from None
         if corpus.sha256 != e.sha256:

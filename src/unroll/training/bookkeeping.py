@@ -22,6 +22,7 @@ from unroll.runs import metric_lines
 from unroll.runs.checkpoints import Checkpoint
 from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
+from unroll.training import orphans
 from unroll.training.events import Ended, Evaluated, Event, Warned
 from unroll.training.learner import Learner
 from unroll.training.signals import Watch
@@ -107,6 +108,8 @@ class Bookkeeping:
             for message in messages:
                 yield self.event(Warned, message=message)
         self._report("training")
+        if not resume and any(experiment.parent for experiment in self.experiments):
+            self.save("training")  # from here on the run needs its parent no more
         if not self.ended:
             self.learner.prepare()  # before the clock runs: what is made once is no training
 
@@ -129,6 +132,7 @@ class Bookkeeping:
                     *messages,
                     f"No whole checkpoint of one batch is left to go on from in {names}. Bring back what is missing.",
                 )
+            orphans.refuse([self.folders[m] for m in going])
             if any(self.folders[m].status["state"] != "new" for m in going):
                 messages.append("There is no checkpoint yet: training starts from the beginning.")
             for m in going:
@@ -199,6 +203,7 @@ class Bookkeeping:
         due = [
             m for m in self.grid.get(count, []) if not self.done[m] and m not in stopped and self.evaluated[m] < count
         ]
+        self._keep_ends(due)
         lines = self._evaluate(due) if due else {}
         for m in sorted(stopped.union(due)):
             if self.done[m]:
@@ -212,6 +217,12 @@ class Bookkeeping:
             yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
             if count == self.experiments[m].batches:
                 yield self._end(m, None)
+
+    def _keep_ends(self, due: Sequence[int]) -> None:
+        """Keep what a longer run needs, of the runs that end here: as it is before the last evaluation."""
+        for m in due:
+            if self.experiments[m].keep_optimiser and self.learner.count == self.experiments[m].batches:
+                self.folders[m].keep(self.learner.count, self.learner.snapshot(m), self._facts(m))
 
     def _evaluate(self, due: Sequence[int]) -> dict[int, dict[str, Any]]:
         """A line of metrics for each of these runs."""

@@ -19,6 +19,7 @@ from unroll.corpus.batches import Batch, Batches
 from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
 from unroll.model import optimisers
+from unroll.model.continued import continued
 from unroll.model.engine import Engine, FleetTensors
 from unroll.model.gradients import Decay, NormLimit
 from unroll.model.model import Model
@@ -54,7 +55,7 @@ class Learner:
         self.experiments, self.engine = tuple(experiments), engine
         self.batches = Batches(experiments, corpora, engine.device)
         self.model = Model.initial(experiments, [c.unique for c in corpora], engine)
-        self.optimiser = optimisers.load(experiments[0].optimiser)
+        self.optimiser = continued(optimisers.load(experiments[0].optimiser), experiments[0].updates_before)
         self.moments = {
             name: tuple(torch.zeros_like(p, requires_grad=False) for _ in self.optimiser.MOMENTS)
             for name, p in self.model.parameters.items()

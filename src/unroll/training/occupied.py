@@ -43,10 +43,11 @@ def begin_or_require_same(folder: RunFolder, experiment: Experiment, corpus: Cor
         return
     refuse_another(folder, experiment, corpus)
     status = folder.status
-    if folder.has_ended() and experiment.batches > folder.experiment.batches:
+    if folder.has_ended() and experiment.batches > folder.experiment.batches and not folder.has_kept():
         raise RunError(
             f"{folder.path} has {status['state']} after {status['batch']:,} batches, and {experiment.batches:,} are "
-            'asked for now: its checkpoints are gone. Choose another folder with --out, or say exist="replace".'
+            "asked for now: it kept nothing to go on from (--keep-optimiser). "
+            'Choose another folder with --out, or say exist="replace".'
         )
 
 

@@ -8,20 +8,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unroll.base.errors import CorpusError, RunError
+from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.corpus import given_vocabulary
 from unroll.corpus.corpus import TEST_TOKENS, Corpus, least_tokens
 from unroll.corpus.open_corpora import open_corpus
 from unroll.experiment.experiment import Experiment, differences
 from unroll.runs import sizes
 from unroll.runs.checkpoints import KEPT
 from unroll.runs.folder import RunFolder
-from unroll.training import fleet, relocate
+from unroll.training import extension, fleet, relocate
 
 
 def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> None:
     """Refuse, before any work is done, what cannot work: all reasons at once."""
     fleet.require(experiments, [c.unique for c in corpora])
     wrong = []
+    if len(experiments) > 1 and any(experiment.keep_optimiser for experiment in experiments):
+        raise ConfigurationError("keep_optimiser is for a run alone: one of a fleet is not extended. Leave it out.")
     for experiment, corpus in zip(experiments, corpora, strict=True):
         split, k2 = corpus.split(experiment.split_seed), experiment.scheme.k2
         test = min(split.test, experiment.test_tokens or split.test)
@@ -59,16 +62,17 @@ def resume(
     device: str | None = None,
     threads: int | None = None,
     corpus: Corpus | None = None,
+    keep_optimiser: bool = False,
 ) -> tuple[Experiment, Corpus, list[str]]:
     """What is needed to go on with a run: its experiment, its corpus, and what the user should know."""
     folder = RunFolder(out)
     experiment = folder.experiment
     state = folder.status["state"]
     if state in ("finished", "stopped"):
-        longer = (
-            " Its checkpoints are gone, so it cannot be trained further; start anew with --batches." if batches else ""
-        )
-        raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{longer}")
+        done = folder.status["batch"]
+        if batches is None or batches <= extension.length(folder.status):
+            raise RunError(f"{out} has already {state} after {done:,} batches.")
+        extension.require(folder)
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
     if batches is not None and batches > experiment.batches and experiment.depends_on_length:
@@ -81,8 +85,17 @@ def resume(
     notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
     if corpus is None and not experiment.corpus:
         raise RunError(f"{out} was trained on a text in memory. Give that text, as corpus=.")
-    text = open_corpus(experiment) if corpus is None else corpus
+    text = open_corpus(experiment, folder.vocabulary) if corpus is None else _with_its_symbols(corpus, folder)
+    changed = replace(changed, keep_optimiser=changed.keep_optimiser or keep_optimiser)
     return replace(changed, batches=batches or experiment.batches), text, notes
+
+
+def _with_its_symbols(corpus: Corpus, folder: RunFolder) -> Corpus:
+    """A text in memory, read with the run's vocabulary where that is not the text's own."""
+    experiment = folder.experiment
+    if experiment.parent is None:
+        return corpus
+    return given_vocabulary.read_with(corpus, folder.vocabulary, experiment.min_count)
 
 
 def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) -> None:
@@ -102,7 +115,7 @@ def weights_bytes(experiment: Experiment, unique: int) -> int:
 
 def checkpoints_bytes(experiment: Experiment, unique: int) -> int:
     """The disk space that checkpoints of a run take at most: those that are kept and the one being written."""
-    return (KEPT + 1) * _width(experiment) * sizes.checkpoint_numbers(experiment, unique)
+    return (KEPT + 1 + experiment.keep_optimiser) * _width(experiment) * sizes.checkpoint_numbers(experiment, unique)
 
 
 def _width(experiment: Experiment) -> int:

@@ -57,7 +57,8 @@ def load(words: str) -> Optimiser:
 
 
 def keys_of(optimiser: Optimiser) -> Mapping[str, spelled.Number]:
-    """The values of an optimiser's keys."""
+    """The values of an optimiser's keys, also where it goes on after earlier updates (`continued.py`)."""
+    optimiser = getattr(optimiser, "optimiser", optimiser)
     return optimiser.keys if isinstance(optimiser, WithKeys) else MappingProxyType({})
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from unroll.engines.cpu.builder import Code, Value
+from unroll.model.continued import Continued
 from unroll.model.optimisers import Optimiser, file_name
 
 
@@ -27,8 +29,27 @@ class WrittenOptimiser(Protocol):
     ) -> tuple[Value, tuple[Value, ...]]: ...
 
 
+@dataclass(frozen=True)
+class _Later:
+    """The machine code of an optimiser that goes on after so many updates."""
+
+    code: WrittenOptimiser
+    before: int
+
+    def factors(self, count: int, **keys: float) -> tuple[float, ...]:
+        return self.code.factors(count + self.before, **keys)
+
+    def written(
+        self, code: Code, g: Value, moments: Sequence[Value], rate: Value, *factors: Value
+    ) -> tuple[Value, tuple[Value, ...]]:
+        return self.code.written(code, g, moments, rate, *factors)
+
+
 def of(optimiser: Optimiser) -> WrittenOptimiser | None:
     """The machine code of an optimiser; None if it has no file here."""
+    if isinstance(optimiser, Continued):
+        from_the_start = of(optimiser.optimiser)
+        return None if from_the_start is None else _Later(from_the_start, optimiser.before)
     name = file_name(optimiser)
     if name is None or importlib.util.find_spec(f"{__name__}.{name}") is None:
         return None
