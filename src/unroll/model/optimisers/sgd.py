@@ -15,7 +15,7 @@ def update(
     moments: tuple[Tensor, ...],
     learning_rate: Tensor,
     count: int | Tensor,
-    momentum: float = KEYS["momentum"].default,
+    momentum: float,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One step."""
     velocity = moments[0] * momentum + gradient
