@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def result(folder: Path) -> dict[str, Any]:
         **held,
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
         "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
-        "run": (folder / "run.toml").read_text().replace(str(folder.parent), "FOLDER"),
+        "run": re.sub('source = ".*"', "source = …", (folder / "run.toml").read_text()),
         "vocabulary": (folder / "vocabulary.json").read_text(),
         "files": sorted(path.name for path in folder.iterdir()),
     }
