@@ -194,12 +194,14 @@ SEEN = {
     "encoding": "latin-1", "separator": ",", "min_count": 2, "sha256": "ab", "split_seed": 1, "cell": "gru",
     "peepholes": "off", "layers": 2, "hidden": 64, "dense": 32, "dropout": 0.25, "forget_bias": 5.0,
     "optimiser": "rmsprop", "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1,
-    "precision": "float64", "rotation": "continue", "shuffle": True,
+    "precision": "float64", "rotation": "continue", "shuffle": True, "validation": 500,
+    "validation_file_sha256": "ab", "test_file_sha256": "ab",
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,
     "bytes": 9, "tokens": 5, "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
-    "kernel": "reference", "threads": 4,
+    "kernel": "reference", "threads": 4, "validation_file": "valid.txt", "validation_file_bytes": 9,
+    "validation_file_tokens": 9, "test_file": "test.txt", "test_file_bytes": 9, "test_file_tokens": 9,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}
 

@@ -41,7 +41,7 @@ def evaluate(
     text. The scheme's own procedure comes first. Every token after the first k2 counts.
     """
     from unroll.model.conditioning import PROCEDURES
-    from unroll.runs.loaded import load, read_as
+    from unroll.runs.loaded import load, read_as, scores_test_set
     from unroll.runs.perplexities import middle
 
     loaded = load(run, device)
@@ -55,7 +55,7 @@ def evaluate(
     text = None if corpus is None else read_as(loaded, corpus)
     for note in text.notes if text else ():
         warn(note)
-    own_text = text is None or text.sha256 == loaded.experiment.sha256
+    own_text = text is None or (scores_test_set(loaded, text) and text.sha256 == loaded.experiment.sha256)
     scores = {procedure: _score(loaded, procedure, text, start, test_tokens) for procedure in chosen}
     # The median stands for many start states; their range is shown beside it.
     shown = {procedure: middle(score) for procedure, score in scores.items()}
@@ -74,7 +74,8 @@ def evaluate(
     title = loaded.experiment.title or "text"
     show(f"{title}: {loaded.experiment.scheme}")
     scored = _scored_part(loaded, text or loaded.corpus, test_tokens) if own_text else ""
-    show(scored or f"{corpus}, {_part(test_tokens) or 'taken whole'}")
+    whole = f"its test set {text.test_part.where}" if text is not None and text.test_part else "taken whole"
+    show(scored or f"{corpus}, {_part(test_tokens) or whole}")
     show(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
     for procedure, score in shown.items():
         show(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")

@@ -76,8 +76,19 @@ def train(
     if not quiet:
         kind = text.vocabulary.kind
         say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
+        if sets := _sets(experiment, text):
+            say(sets)
         say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
     _train(experiment, text, folder, resume is not None, save_every, quiet, json)
+
+
+def _sets(experiment: Experiment, text: Corpus) -> str:
+    """How many tokens each set has, where the split is not the paper's."""
+    split = text.split(experiment.split_seed, experiment.validation)
+    if not (split.validation or text.test_part):
+        return ""
+    validation = f", validation {split.validation:,}" if split.validation else ""
+    return f"Tokens: train {split.train:,}{validation}, test {split.test:,}."
 
 
 def _where(experiment: Experiment) -> str:

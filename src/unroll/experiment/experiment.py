@@ -10,6 +10,7 @@ import codecs
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -91,6 +92,24 @@ class Experiment:
     tokens: int = setting("corpus", 0, trains=False)
     unique: int = setting("corpus", 0, trains=False)
     split_seed: int = setting("corpus", 0, "Seed of the split into train and test set [{default}].", SEED)
+    validation: int | None = setting(
+        "corpus", None, "Tokens of a validation set, cut between train and test set [none].", at_least(1),
+        varies=False, metavar="TOKENS", newer=True,
+    )  # fmt: skip
+    validation_file: str | None = setting(
+        "corpus", None, "Take the validation set from this file.", trains=False, metavar="FILE", newer=True
+    )
+    test_file: str | None = setting(
+        "corpus", None, "Take the test set from this file; all of CORPUS is trained on.",
+        trains=False, metavar="FILE", newer=True,
+    )  # fmt: skip
+    # Which text is trained on, and when training ends, may depend on what these files hold.
+    validation_file_sha256: str | None = setting("corpus", None, newer=True)
+    validation_file_bytes: int | None = setting("corpus", None, trains=False, newer=True)
+    validation_file_tokens: int | None = setting("corpus", None, trains=False, newer=True)
+    test_file_sha256: str | None = setting("corpus", None, newer=True)
+    test_file_bytes: int | None = setting("corpus", None, trains=False, newer=True)
+    test_file_tokens: int | None = setting("corpus", None, trains=False, newer=True)
 
     scheme: Scheme = field(default_factory=Scheme)
 
@@ -138,8 +157,8 @@ class Experiment:
     )
     # A perplexity of a part of the test set is another number: it has a column.
     test_tokens: int | None = setting(
-        "evaluation", None, "Score only the first tokens of the test set, this many [all].", at_least(1),
-        trains=False, column=True,
+        "evaluation", None, "Score only the first tokens of the test set, and of a validation set, this many [all].",
+        at_least(1), trains=False, column=True,
     )  # fmt: skip
 
     device: str = setting("machine", "auto", "Device: auto, cpu, cuda or cuda:N [{default}].", trains=False)
@@ -150,6 +169,9 @@ class Experiment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "corpus", corpus_name(self.corpus))
+        for name in ("validation_file", "test_file"):
+            if isinstance(getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
         for each in fields(self):
             if each.type == "float" and type(getattr(self, each.name)) is int:
                 object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
@@ -221,16 +243,18 @@ def problems(experiment: Experiment) -> list[str]:
             )
         elif check and check is not SEED and type(value) is int and value >= LARGEST:
             wrong.append(f"{each.name} must be below 2^31. Got {value}.")
-    for name in ("corpus", "title"):
-        if name in right and not _is_text(right[name]):
+    for name in ("corpus", "title", "validation_file", "test_file"):
+        if right.get(name) is not None and not _is_text(right[name]):
             wrong.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
-    for name in ("corpus", "encoding", "device"):
-        if name in right and "\0" in right[name]:
+    for name in ("corpus", "encoding", "device", "validation_file", "test_file"):
+        if "\0" in (right.get(name) or ""):
             wrong.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
-    for name in ("corpus", "title", "ext", "exclude"):
-        value = right.get(name, "")
+    for name in ("corpus", "title", "ext", "exclude", "validation_file", "test_file"):
+        value = right.get(name) or ""
         if len(value if isinstance(value, str) else " ".join(value)) > LONGEST_TEXT:
             wrong.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
+    if right.get("validation") and right.get("validation_file"):
+        wrong.append("validation and validation_file are two validation sets. Drop --validation or --validation-file.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         wrong.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:

@@ -19,6 +19,11 @@ WORDS = {
     "bytes": "How many bytes were read, recorded.",
     "tokens": "How many tokens the corpus has, recorded.",
     "unique": "How many different tokens it has, recorded.",
+    **{
+        f"{role}_file_{fact}": f"{said} of the {role} file, recorded."
+        for role in ("validation", "test")
+        for fact, said in (("sha256", "The hash"), ("bytes", "How many bytes"), ("tokens", "How many tokens"))
+    },
     "scheme": "How to train and to sample, with k1 and k2: a Scheme; SCHEMES holds the paper's.",
     "loss": "Which positions of a window carry a loss, and how much: equal, last, linear, exponential.",
     "state": "Where a window's first state comes from: learned or carried.",

@@ -13,7 +13,17 @@ from unroll.runs.folder import RunFolder
 from unroll.studies.paper.records import COLUMNS, Curve
 
 # Settings of training that a curve states in a field of its own, or by its corpus's hash.
-STATED = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
+STATED = {
+    "kind",
+    "encoding",
+    "sha256",
+    "validation_file_sha256",
+    "test_file_sha256",
+    "layers",
+    "hidden",
+    "seed",
+    "precision",
+}
 OTHER = 0  # the number of a scheme that the paper does not have
 
 

@@ -14,6 +14,7 @@ import torch
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.corpus import parts
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.tokens import Vocabulary
 from unroll.engines import devices, kernels, precisions
@@ -79,6 +80,8 @@ class Run:
             raise RunError(f"{advice} ({error})") from None
         if corpus.sha256 != e.sha256:
             raise RunError(f"{advice} ({e.corpus} holds another text now.)")
+        for words in parts.changed(corpus, e):
+            raise RunError(f"{advice} ({words})")
         return corpus
 
 
@@ -188,10 +191,17 @@ def procedure_of(run: Run, sample: str | None) -> str:
 
 
 def text_ids(run: Run, corpus: Corpus | str | Path | None) -> np.ndarray[Any, Any]:
-    """The ids to score: the run's own test set, or all of another corpus, read with the run's vocabulary."""
+    """The ids to score: the run's own test set; of another corpus its test file, or else all of it."""
     text = run.corpus if corpus is None else read_as(run, corpus)
-    ids = text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
+    ids = text.test_ids(run.experiment.split_seed) if scores_test_set(run, text) else text.ids
     return run.vocabulary.translate(ids, text.vocabulary)
+
+
+def scores_test_set(run: Run, text: Corpus) -> bool:
+    """Whether only a text's test set is scored: of the run's own text, and of one with a test file."""
+    if text.test_part or run.experiment.test_file_sha256:
+        return text.test_part is not None
+    return text.sha256 == run.experiment.sha256
 
 
 def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:

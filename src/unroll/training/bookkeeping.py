@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -78,7 +78,10 @@ class Bookkeeping:
         self.seen = learner.look()  # at the last look
         self.saved_at, self.save_cost, self.saved_batch = time.perf_counter(), 0.0, 0
         self.vocabularies = [corpus.vocabulary.digest for corpus in corpora]
-        self.tests = [_test_ids(e, c, learner.model.device) for e, c in zip(self.experiments, corpora, strict=True)]
+        # The texts that runs are scored on; only some runs have a validation set.
+        held = [_held_out(e, c, learner.model.device) for e, c in zip(self.experiments, corpora, strict=True)]
+        self.tests = [test for test, _ in held]
+        self.validations = {m: ids for m, (_, ids) in enumerate(held) if ids is not None}
 
     @property
     def ended(self) -> bool:
@@ -212,6 +215,7 @@ class Bookkeeping:
         began = time.perf_counter()
         needed = dict.fromkeys(procedure for m in due for procedure in self._procedures(m))
         scores = {procedure: self._scores(procedure) for procedure in needed}
+        validation = {procedure: self._scores(procedure, validation=True) for procedure in needed}
         carried = self._carried_scores() if any(self.experiments[m].evaluate_carried for m in due) else {}
         self.evaluating += time.perf_counter() - began
         return {
@@ -220,6 +224,11 @@ class Bookkeeping:
                 "sequences": self.learner.count * self.experiments[m].rows,
                 "loss": loss,
                 "perplexity": {procedure: scores[procedure][m] for procedure in self._procedures(m)},
+                **(
+                    {"validation": {procedure: validation[procedure][m] for procedure in self._procedures(m)}}
+                    if m in self.validations
+                    else {}
+                ),
                 **({"carried": carried[m]} if m in carried else {}),
                 "seconds": round(self.seconds, 6),
                 "fleet": len(self.folders),
@@ -234,14 +243,17 @@ class Bookkeeping:
         both = is_last or experiment.evaluate == "both"
         return (first, *(p for p in PROCEDURES if p != first)) if both else (first,)
 
-    def _scores(self, procedure: str) -> dict[int, float]:
-        """The perplexity of every run scored under this procedure now, all in one pass.
+    def _scores(self, procedure: str, validation: bool = False) -> dict[int, float]:
+        """The perplexity of every run scored under this procedure now, all in one pass: of test or validation sets.
 
         Runs that have ended keep their places in it, so that who is scored beside whom, and with it the last bits of
         every score, depends on the plan alone and not on when a training was interrupted.
         """
         together = [m for m in self.grid[self.learner.count] if procedure in self._procedures(m)]
-        return {m: rows[0].perplexity for m, rows in self._together(together, procedure).items()}
+        texts: Mapping[int, torch.Tensor] = self.validations if validation else dict(enumerate(self.tests))
+        together = [m for m in together if m in texts]
+        scored = self._together(together, procedure, texts=texts) if together else {}
+        return {m: rows[0].perplexity for m, rows in scored.items()}
 
     def _carried_scores(self) -> dict[int, float]:
         """Progressive from the states that the rows carry now: the median over rows."""
@@ -251,13 +263,18 @@ class Bookkeeping:
         return {m: middle(rows).perplexity for m, rows in self._together(together, "progressive", first).items()}
 
     def _together(
-        self, runs: Sequence[int], procedure: str, first: States | None = None
+        self,
+        runs: Sequence[int],
+        procedure: str,
+        first: States | None = None,
+        texts: Mapping[int, torch.Tensor] | None = None,
     ) -> dict[int, list[Perplexity]]:
         """The perplexities of these runs, one for each row of `first`."""
         whole = self.learner.model
         model = whole if len(runs) == len(self.folders) else whole.runs(runs)
-        texts, k2 = [self.tests[m] for m in runs], self.experiments[0].scheme.k2
-        nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
+        of = dict(enumerate(self.tests)) if texts is None else texts
+        read, k2 = [of[m] for m in runs], self.experiments[0].scheme.k2
+        nll = token_nll(model, read, k2, procedure, first=first, between=self.watch.check)
         return {m: perplexities(nll_NR) for m, nll_NR in zip(runs, nll, strict=True)}
 
     def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
@@ -323,6 +340,12 @@ class Bookkeeping:
         }
 
 
-def _test_ids(experiment: Experiment, corpus: Corpus, device: torch.device) -> torch.Tensor:
-    ids = corpus.test_ids(experiment.split_seed)[: experiment.test_tokens]
-    return torch.from_numpy(ids.astype("int64")).to(device)
+def _held_out(experiment: Experiment, corpus: Corpus, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The test set, and the validation set where there is one."""
+    test = corpus.test_ids(experiment.split_seed)
+    validation = corpus.validation_ids(experiment.split_seed, experiment.validation)
+    on_device = (
+        torch.from_numpy(ids[: experiment.test_tokens].astype("int64")).to(device) for ids in (test, validation)
+    )
+    first, second = on_device
+    return first, second if len(validation) else None

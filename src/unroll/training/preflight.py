@@ -23,9 +23,9 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
     fleet.require(experiments, [c.unique for c in corpora])
     wrong = []
     for experiment, corpus in zip(experiments, corpora, strict=True):
-        split, k2 = corpus.split(experiment.split_seed), experiment.scheme.k2
+        split, k2 = corpus.split(experiment.split_seed, experiment.validation), experiment.scheme.k2
         test = min(split.test, experiment.test_tokens or split.test)
-        too_short = _too_short(experiment, corpus)
+        too_short = _sets_too_short(experiment, corpus) or _too_short(experiment, corpus)
         if too_short:
             wrong.append(too_short)
         elif test <= k2:
@@ -34,9 +34,33 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
         raise CorpusError(*wrong)
 
 
+def _sets_too_short(experiment: Experiment, corpus: Corpus) -> str | None:
+    """What to say of a validation or a test set of a person's own that is too short, or leaves too little to train."""
+    split, k2, rows = corpus.split(experiment.split_seed, experiment.validation), experiment.scheme.k2, experiment.rows
+    if not (experiment.validation or corpus.validation_part or corpus.test_part):
+        return None
+    asked = min(experiment.validation or 0, corpus.tokens)
+    for role, tokens in (("validation", split.validation), ("test", split.test)):
+        wanted = role == "test" or experiment.validation or corpus.validation_part
+        if wanted and tokens <= k2:
+            return (
+                f"The {role} set needs more than k2 = {k2} tokens and has {tokens:,}. Lower --k2, or bring more text."
+            )
+    if split.train < rows * k2 + 1 or (asked and split.validation < asked):
+        beside = f" beside {split.validation:,} tokens of validation" if asked else ""
+        return (
+            f"{rows:,} rows of windows of k2 + 1 = {k2 + 1:,} tokens need a train set of {rows * k2 + 1:,} tokens and "
+            f"have {split.train:,}{beside}. Lower --k2{', --validation' if asked else ''} or --rows, or bring more "
+            "text."
+        )
+    return None
+
+
 def _too_short(experiment: Experiment, corpus: Corpus) -> str | None:
     """What to say of a corpus that is too short: only the part that needs more text than the other, and how much."""
     split, k2, rows = corpus.split(experiment.split_seed), experiment.scheme.k2, experiment.rows
+    if corpus.test_part:
+        return None
     if k2 >= TEST_TOKENS:
         return f"k2 must be below {TEST_TOKENS:,}, the tokens of the largest test set. Got {k2:,}. Lower --k2."
     for_train, for_test = least_tokens(train=rows * k2 + 1), least_tokens(test=k2 + 1)
