@@ -30,7 +30,8 @@ def test_what_a_run_takes_on_the_disk_is_estimated_well(
     for _ in train_fleet([experiment], [corpus], [tmp_path / "run"], save_every=1):
         sizes += [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").glob("*")]
     assert 3 * max(sizes) == pytest.approx(checkpoints_bytes(experiment, corpus.unique), rel=0.1)
-    weights = (tmp_path / "run" / "weights.safetensors").stat().st_size
+    files = ("weights.safetensors", "best.safetensors")
+    weights = sum((tmp_path / "run" / name).stat().st_size for name in files)
     assert weights == pytest.approx(weights_bytes(experiment, corpus.unique), rel=0.1)
 
 
@@ -41,7 +42,8 @@ def test_the_states_of_many_rows_are_counted(tmp_path: Path) -> None:
     for _ in train_fleet([experiment], [corpus], [tmp_path / "run"], save_every=1):
         sizes += [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").glob("*")]
     assert 3 * max(sizes) == pytest.approx(checkpoints_bytes(experiment, corpus.unique), rel=0.1)
-    weights = (tmp_path / "run" / "weights.safetensors").stat().st_size
+    files = ("weights.safetensors", "best.safetensors")
+    weights = sum((tmp_path / "run" / name).stat().st_size for name in files)
     assert weights == pytest.approx(weights_bytes(experiment, corpus.unique), rel=0.1)
 
 

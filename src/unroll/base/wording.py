@@ -24,6 +24,7 @@ WORDS = {
     "launcher": r"local|processes",
     "rotation": r"continue|random",
     "start": r"carried|first",
+    "weights": r"best|last",
 }
 NUMBER = re.compile(r"\d+(\.\d+)?")
 # Options that are called otherwise in Python.

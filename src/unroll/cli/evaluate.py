@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unroll.cli import options
 from unroll.cli.estimate import announce_duration
 from unroll.cli.screen import print_json, show, warn
 
@@ -32,6 +33,7 @@ def evaluate(
     test_tokens: Annotated[
         int | None, typer.Option(min=2, help="Only this many tokens of the text [all].", show_default=False)
     ] = None,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -44,7 +46,7 @@ def evaluate(
     from unroll.runs.loaded import load, read_as, scores_test_set
     from unroll.runs.perplexities import middle
 
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     for note in loaded.notes:
         warn(note)
     scheme_procedure = loaded.experiment.scheme.sample

@@ -30,6 +30,7 @@ def option(help: str, *names: str, metavar: str | None = None) -> Any:
 
 Preset = Annotated[str, option("paper, or small (hidden 128, 2,000 batches) [paper].")]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
+Weights = Annotated[str, option("Whose weights: last, or best, those of the best evaluation [last].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
 
 

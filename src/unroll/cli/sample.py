@@ -13,6 +13,7 @@ import typer
 
 from unroll.base import plugins
 from unroll.base.errors import InputError
+from unroll.cli import options
 from unroll.cli.options import option
 from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, print_json, say, show, warn, write
 
@@ -34,6 +35,7 @@ def sample(
     side_by_side: Annotated[
         bool, typer.Option("--side-by-side", help="Both procedures from one prompt and seed, in two columns.")
     ] = False,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     out: Annotated[Path | None, option("Write to this file; a run of notes writes music to a .mid.")] = None,
     tempo: Annotated[float, typer.Option(help="Of music: beats a minute.")] = 100.0,
@@ -60,7 +62,7 @@ def sample(
 
     problems = _problems(prompt, prompt_file, out, n, side_by_side, sample, beams)
     problems += writing.out_of_range(tempo, note_length)
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     if out and _is_music(out) and loaded.vocabulary.kind != "notes":
         problems.append(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
     text, unread = _prompt(loaded, prompt, prompt_file)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from unroll.base.errors import ConfigurationError
-from unroll.cli import score_text
+from unroll.cli import options, score_text
 from unroll.cli.estimate import announce_duration
 from unroll.cli.out_file import require_new_file
 from unroll.cli.score_text import Scoring
@@ -29,6 +29,7 @@ def score(
     sample: Annotated[
         str | None, typer.Option(help="windowed or progressive [the scheme's own].", show_default=False)
     ] = None,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     out: Annotated[
         Path | None,
@@ -52,7 +53,7 @@ def score(
     _require_new(out)
     if out is not None and json:
         raise ConfigurationError("--json prints and --out writes: choose one of them.")
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     for note in loaded.notes:
         warn(note)
     text = score_text.read(loaded, file)

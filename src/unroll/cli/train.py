@@ -205,7 +205,7 @@ def _train(
     experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
 ) -> None:
     from unroll.cli.display import watch
-    from unroll.runs import curve
+    from unroll.runs import curve, selection
     from unroll.runs.folder import RunFolder
     from unroll.training.loop import train_fleet
 
@@ -227,6 +227,9 @@ def _train(
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
         say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f} over {_scored(experiment, text)}")
+    best = selection.best(lines, experiment)
+    if best is not None:
+        say(f"{'best':<12} {best}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
     say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")

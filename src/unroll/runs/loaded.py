@@ -25,7 +25,7 @@ from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.model import Model
 from unroll.model.network import States
-from unroll.runs import card, curve, metric_lines
+from unroll.runs import card, curve, metric_lines, selection
 from unroll.runs.folder import RunFolder
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
 
@@ -45,6 +45,7 @@ class Run:
     model: Model
     carried: States | None  # the last carried states, a row each; None where states are learned
     notes: tuple[str, ...]
+    weights: str = selection.LAST  # or best
 
     def __repr__(self) -> str:
         return card.line(self)
@@ -61,6 +62,11 @@ class Run:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the perplexity curve, on axes of matplotlib's or on new ones, and return the axes."""
         return curve.plot(self.experiment, self.status, self.metrics, ax)
+
+    @property
+    def best(self) -> selection.Best | None:
+        """The best evaluation so far: its batch, its perplexity, and the set that it was chosen on."""
+        return selection.best(self.metrics, self.experiment)
 
     @property
     def path(self) -> Path:
@@ -91,8 +97,15 @@ def require_run(run: object) -> None:
         raise ConfigurationError(f"A run is what unroll.load(FOLDER) reads. Got {run!r}.")
 
 
-def load(path: str | Path, device: str = "auto") -> Run:
-    """Read a run: its weights if it has ended, else its newest whole checkpoint."""
+def load(path: str | Path | Run, device: str = "auto", weights: str = selection.LAST) -> Run:
+    """Read a run: its weights if it has ended, else its newest whole checkpoint.
+
+    With weights="best" they are those of its best evaluation: by the validation set, or chosen on the test set where
+    there is none.
+    """
+    if weights not in selection.WEIGHTS:
+        raise ConfigurationError(f"weights must be one of {', '.join(selection.WEIGHTS)}. Got {weights!r}.")
+    path = path.path if isinstance(path, Run) else path
     if not isinstance(path, str | os.PathLike):
         raise ConfigurationError(f"A run is read from its folder's path. Got {path!r}.")
     folder = RunFolder(path)
@@ -100,15 +113,20 @@ def load(path: str | Path, device: str = "auto") -> Run:
     vocabulary = folder.vocabulary
     notes: list[str] = []
     if folder.has_weights():
-        tensors, facts = folder.weights()
+        tensors, facts = folder.weights() if weights == selection.LAST else folder.best_weights()
     else:
         newest = next(folder.good_checkpoints(notes, goes_on=False), None)
         if newest is None:
             missing = f"{path} holds neither weights.safetensors nor a whole checkpoint"
             raise RunError(*notes, f"{missing}." if notes else f"{missing}: nothing was trained yet.")
-        tensors = newest.tensors
+        tensors = newest.last if weights == selection.LAST else newest.best
         facts = newest.facts
-        notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+        if not tensors:
+            raise RunError(
+                f"{path} has no best weights yet: no evaluation was finite, or a version that kept none trained it. "
+                "Use the last weights, with --weights last."
+            )
+        notes.append(f"This run has not ended: it is read as it stood at batch {newest.batch:,}.")
     folder.require_vocabulary(facts)
     _, changes = folder.described()
     if changes:
@@ -117,7 +135,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
         notes += provenance.changes(facts["run"], experiment)
     status = folder.status
     if status["state"] == "stopped":
-        notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
+        kept = " These are the weights from before." if weights == selection.LAST else ""
+        notes.append(f"Training stopped early. {status.get('reason', '')}{kept}")
     where = devices.find(devices.best() if device == "auto" else device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     if experiment.scheme.carries:
@@ -145,7 +164,9 @@ def load(path: str | Path, device: str = "auto") -> Run:
             for layer in range(experiment.layers)
         )
     metrics = [metric_lines.flat(line) for line in folder.metrics]
-    return Run(folder, experiment, vocabulary, status, metrics, model, carried, tuple(notes))
+    if weights == selection.BEST:
+        notes.append(f"These are the best weights: {selection.best(metrics, experiment)}.")
+    return Run(folder, experiment, vocabulary, status, metrics, model, carried, tuple(notes), weights)
 
 
 def perplexity(

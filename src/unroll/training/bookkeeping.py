@@ -18,10 +18,11 @@ from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.network import States
-from unroll.runs import metric_lines
-from unroll.runs.checkpoints import Checkpoint
+from unroll.runs import metric_lines, selection
+from unroll.runs.checkpoints import BEST_BATCH, BEST_PREFIX, Checkpoint
 from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
+from unroll.training.best_weights import BestWeights
 from unroll.training.events import Ended, Evaluated, Event, Warned
 from unroll.training.learner import Learner
 from unroll.training.signals import Watch
@@ -73,6 +74,9 @@ class Bookkeeping:
                 self.grid.setdefault(point, []).append(m)
         self.evaluated = [0] * len(folders)  # the last batch with a line in metrics.jsonl
         self.done = [False] * len(folders)
+        # Each run's evaluations so far, by which its weights are chosen; on resume they come from metrics.jsonl.
+        self.history: list[list[selection.Point]] = [[] for _ in folders]
+        self.best = [BestWeights() for _ in folders]
         self.unknown = list(dict.fromkeys(w for e in self.experiments for w in learner.engine.unknown(e)))
         self.seconds = self.evaluating = 0.0
         self.seen = learner.look()  # at the last look
@@ -144,12 +148,14 @@ class Bookkeeping:
                 messages += provenance.changes(checkpoint.facts["run"], self.experiments[m])
         for m in going:
             checkpoint = held[m][batch]
-            self.learner.restore(m, checkpoint.tensors)
+            self.learner.restore(m, checkpoint.last)
             self.folders[m].rewind(checkpoint)
             self.seconds = float(checkpoint.facts["seconds"])
             self.evaluating = float(checkpoint.facts["evaluating"])
             lines = self.folders[m].metrics
             self.evaluated[m] = lines[-1]["batch"] if lines else 0
+            self.history[m] = selection.history(lines, self.experiments[m])
+            self.best[m].restore(checkpoint, self.history[m])
 
     def _were_saved(self, going: Sequence[int]) -> bool:
         """Whether these runs once held checkpoints of one batch, by what status.json or file names say."""
@@ -166,6 +172,9 @@ class Bookkeeping:
                 "A run goes on as it began: put it back, or start a new run."
             )
         expected = {name: (t.shape, t.dtype) for name, t in self.learner.snapshot(m).items()}
+        if BEST_BATCH in checkpoint.facts or checkpoint.best:
+            of_best = self.learner.weights(m).items()
+            expected |= {BEST_PREFIX + name: (t.shape, t.dtype) for name, t in of_best}
         if expected != {name: (t.shape, t.dtype) for name, t in checkpoint.tensors.items()}:
             raise RunError(f"The checkpoint of batch {checkpoint.batch:,} in {path} is another model's.")
 
@@ -206,6 +215,8 @@ class Bookkeeping:
                 continue
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
+            self.history[m].append(selection.point_of(lines[m], self.experiments[m]))
+            self.best[m].note(self.history[m], lambda m=m: self.learner.weights(m))  # type: ignore[misc]
             yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
             if count == self.experiments[m].batches:
                 yield self._end(m, None)
@@ -283,6 +294,8 @@ class Bookkeeping:
         status = self._status(m, "stopped" if stopped else "finished")
         if stopped:
             status |= {"batch": stopped[0] - 1, "reason": f"At batch {stopped[0]} {stopped[1]}."}
+        if self.best[m].batch is not None:
+            self.folders[m].keep_best(self.best[m].tensors, self._facts(m) | {"batch": str(self.best[m].batch)})
         self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
         return self.event(Ended, run=m, status=status)
 
@@ -301,7 +314,8 @@ class Bookkeeping:
         began = time.perf_counter()
         for m, folder in enumerate(self.folders):
             if not self.done[m]:
-                folder.save(self.learner.count, self.learner.snapshot(m), self._facts(m))
+                held, facts = self.learner.snapshot(m) | self.best[m].saved(), self._facts(m) | self.best[m].facts()
+                folder.save(self.learner.count, held, facts)
         self._report(state)
         self.saved_at, self.saved_batch = time.perf_counter(), self.learner.count
         self.save_cost = self.saved_at - began

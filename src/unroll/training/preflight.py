@@ -114,8 +114,8 @@ def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) ->
 
 
 def weights_bytes(experiment: Experiment, unique: int) -> int:
-    """The disk space that the weights of a run take."""
-    return _width(experiment) * sizes.weights_numbers(experiment, unique)
+    """The disk space that the weights of a run take: the last ones and the best."""
+    return 2 * _width(experiment) * sizes.weights_numbers(experiment, unique)
 
 
 def checkpoints_bytes(experiment: Experiment, unique: int) -> int:
