@@ -62,8 +62,14 @@ PROCEDURES: dict[str, list[Experiment]] = {
     "two layers": [_experiment(**CARRIED, layers=2, evaluate="both")],
     "decay": [_experiment(loss="exponential", k3=4, normalise=True)],
     "RMSprop": [_experiment(**CARRIED, optimiser="rmsprop", cell="rnn", precision="float64")],
-    "best before the end": [_experiment(learning_rate=0.3, dropout=0.0)],
+    "best before the end": [_experiment(learning_rate=0.3)],
     "validation": [_experiment(**CARRIED, learning_rate=0.1, validation=30)],
+    "patience": [_experiment(seed=12, **CARRIED, patience=7)],
+    "fleet that ends early": [
+        _experiment(seed=12, **CARRIED, patience=7),
+        _experiment(seed=6, k1=3, dropout=0.5),
+        _experiment(seed=7, target=5.1, loss="linear", k1=9),
+    ],
     "fleet of three": [
         _experiment(**CARRIED),
         _experiment(seed=6, k1=3, shuffle=True, dropout=0.5, learning_rate=0.02),

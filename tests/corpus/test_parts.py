@@ -1,4 +1,4 @@
-"""A validation and a test set: cut from the corpus, or in files of their own; a folder of such files is recognised."""
+"""A validation and a test set: cut from the corpus, or in files of their own; a folder of these files is recognised."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_part_that_is_no_file_is_refused_in_words(what: str, tmp_path: Path) -
     if what == "pipe":
         os.mkfifo(path)
     if what == "text in memory":
-        with pytest.raises(CorpusError, match="has no such part"):
+        with pytest.raises(CorpusError, match="has no test file"):
             Corpus.from_text(TRAIN).described_in(tiny(test_file="test.txt"))
         return
     with pytest.raises(CorpusError, match="test_file="):

@@ -195,7 +195,7 @@ SEEN = {
     "peepholes": "off", "layers": 2, "hidden": 64, "dense": 32, "dropout": 0.25, "forget_bias": 5.0,
     "optimiser": "rmsprop", "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1,
     "precision": "float64", "rotation": "continue", "shuffle": True, "validation": 500,
-    "validation_file_sha256": "ab", "test_file_sha256": "ab",
+    "validation_file_sha256": "ab", "test_file_sha256": "ab", "patience": 3, "target": 5.0, "minutes": 2.0,
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,

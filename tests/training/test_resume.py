@@ -173,8 +173,8 @@ def test_dropping_any_one_tensor_of_a_checkpoint_changes_the_run(procedure: str,
         end = resumed_with(procedure, tmp_path / "held", tmp_path / str(number), lambda held, n=name: held[n].zero_())
         changed = {key.split()[0] for key in truth if end[key] != truth[key]}
         # The loss accumulator is reported, not trained on.
-        told_by = {"progress": "metrics", "best": "best.safetensors"}
-        assert told_by.get(name.split(".")[0], "weights.safetensors") in changed, name
+        seen_in = {"progress": "metrics", "best": "best.safetensors"}
+        assert seen_in.get(name.split(".")[0], "weights.safetensors") in changed, name
     left_out = {n for n, t in tensors.items() if not t.any()}
     assert all(n.endswith(("h0", "c0", "progress.stopped")) for n in left_out)  # carried: no first state is learned
 

@@ -231,7 +231,8 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, RunEnded):
             run = board.runs[report.run]
             score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)
-            say(f"{report.run}: {run.state} after {run.batch:,} batches   {score}   ({board.summary()})")
+            early = f"   {report.status['reason']}" if run.state == "finished" and "reason" in report.status else ""
+            say(f"{report.run}: {run.state} after {run.batch:,} batches{early}   {score}   ({board.summary()})")
         elif isinstance(report, Failed):
             for name in report.runs:
                 say(f"{name}: failed. {report.reason}")
@@ -261,7 +262,7 @@ def print_table(rows: Sequence[table.Row]) -> None:
     content = [[name.replace("_", " ") for name in columns]]
     content += [[_shown(row[name]) for name in columns] for row in rows]
     widths = [max(len(line[i]) for line in content) for i in range(len(columns))]
-    marks = ["", *("  ← best" if id(row) in best else "" for row in rows)]
+    marks = ["", *(table.best_mark(row) if id(row) in best else "" for row in rows)]
     for line, mark in zip(content, marks, strict=True):
         show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
 

@@ -223,6 +223,8 @@ def _train(
         _print_status(run)
     if status["state"] == "stopped":
         (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
+    elif status.get("reason"):
+        (warn if quiet else say)(f"Ended early. {status['reason']}")
     if quiet:
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():

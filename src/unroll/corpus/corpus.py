@@ -205,7 +205,7 @@ class Corpus:
     def split(self, seed: int, validation: int | None = None) -> Split:
         """Rotated by a seeded offset, the last 11,100 tokens (of a small corpus: the last tenth) are the test set.
 
-        So many tokens before them are the `validation` set. A set that has a file of its own is not cut off.
+        The `validation` tokens before them are the validation set. A set that has a file of its own is not cut off.
         """
         whole = self.tokens
         cut = 0 if self.test_part else TEST_TOKENS if whole >= 10 * TEST_TOKENS else whole // 10

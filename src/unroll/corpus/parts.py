@@ -104,7 +104,7 @@ def facts_of(corpus: Corpus, experiment: Experiment) -> dict[str, Any]:
         part: Part | None = getattr(corpus, f"{role}_part")
         if part is None and getattr(experiment, f"{role}_file") is not None:
             raise CorpusError(
-                f"{role}_file is set, and the corpus that was given has no such part. "
+                f"{role}_file is set, and the corpus that was given has no {role} file. "
                 f"Open it with Corpus.open(…, {role}_file=…)."
             )
         said |= {

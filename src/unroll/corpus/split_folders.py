@@ -41,7 +41,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class SplitFolder:
-    """The files of such a folder, and what to say of them first."""
+    """The files of a folder in parts, and what to say of them first."""
 
     train: str
     files: PartFiles

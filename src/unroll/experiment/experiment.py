@@ -41,6 +41,7 @@ LONGEST_TEXT = 4_096  # characters of a path, or of all patterns
 MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
 
 RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
+TARGET: Check = (lambda v: 1 <= v <= 1e30, "at least 1, and at most 1e30")
 CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
 POINTS = within(2, 10_001, "between 2 and 10,000")
 SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
@@ -128,6 +129,19 @@ class Experiment:
     learning_rate: float = setting("optimiser", 0.001, "Learning rate [{default}].", RATE)
 
     batches: int = setting("training", 12800, "Updates of the weights [{default}].", at_least(1))
+    # These end a run earlier: its weights depend on them, and on what they look at (see `identity`).
+    patience: int | None = setting(
+        "training", None, "End after this many evaluations without a better one [never].", at_least(1),
+        varies=False, newer=True,
+    )  # fmt: skip
+    target: float | None = setting(
+        "training", None, "End at the first evaluation with this perplexity or a lower one [none].", TARGET,
+        varies=False, metavar="PERPLEXITY", newer=True,
+    )  # fmt: skip
+    minutes: float | None = setting(
+        "training", None, "End after this many minutes of training [none]. No clock ends two runs at one batch.",
+        RATE, varies=False, newer=True,
+    )  # fmt: skip
     rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS), shared=True)
     clip: float = setting(
         "training", 50.0, "Limit of each gate's gradient, elementwise, at each time step [{default}].", CLIP,
@@ -173,7 +187,7 @@ class Experiment:
             if isinstance(getattr(self, name), os.PathLike):
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))
         for each in fields(self):
-            if each.type == "float" and type(getattr(self, each.name)) is int:
+            if each.type in ("float", "float | None") and type(getattr(self, each.name)) is int:
                 object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
         wrong = problems(self)
         if wrong:
@@ -195,6 +209,9 @@ class Experiment:
         with suppress(LookupError):  # utf8 and utf-8 are one encoding
             seen["encoding"] = codecs.lookup(self.encoding).name
         s = self.scheme
+        if self.patience is not None or self.target is not None:
+            # Evaluations decide when it ends: which ones there are, and what they score.
+            seen["selection"] = [s.sample, self.evaluations, self.test_tokens]
         reset = s.reset if s.carries else None
         seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

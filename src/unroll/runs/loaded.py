@@ -137,6 +137,8 @@ def load(path: str | Path | Run, device: str = "auto", weights: str = selection.
     if status["state"] == "stopped":
         kept = " These are the weights from before." if weights == selection.LAST else ""
         notes.append(f"Training stopped early. {status.get('reason', '')}{kept}")
+    elif status.get("reason"):
+        notes.append(f"Training ended early. {status['reason']}")
     where = devices.find(devices.best() if device == "auto" else device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     if experiment.scheme.carries:

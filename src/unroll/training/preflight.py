@@ -92,7 +92,8 @@ def resume(
         longer = (
             " Its checkpoints are gone, so it cannot be trained further; start anew with --batches." if batches else ""
         )
-        raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{longer}")
+        reason = f" {folder.status['reason']}" if folder.status.get("reason") else ""
+        raise RunError(f"{out} has already {state} after {folder.status['batch']:,} batches.{reason}{longer}")
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
     changed, changes = relocate.here(experiment, device, threads, folder.status)
