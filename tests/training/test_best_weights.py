@@ -116,6 +116,23 @@ def test_a_run_that_has_not_ended_has_its_best_weights_so_far(tmp_path: Path) ->
     assert not (tmp_path / "run" / "best.safetensors").exists()
 
 
+def test_of_a_killed_run_the_best_weights_are_those_that_its_checkpoint_knows(tmp_path: Path) -> None:
+    corpus = api.Corpus.from_text("abcdefg" * 60)  # each evaluation is better than the one before
+    experiment = tiny(batches=60, learning_rate=0.02)
+    events = api.train_fleet([experiment], [corpus], [tmp_path / "run"], save_every=6)
+    for event in events:
+        if event.batch == 11 and isinstance(event, Evaluated):
+            break
+    killing.lose(events)
+    half = api.load(tmp_path / "run", device="cpu", weights="best")
+    assert half.best is not None
+    known = max((line for line in half.metrics if line["batch"] <= 6), key=lambda line: line["batch"])
+    assert half.best.batch > known["batch"]
+    assert f"These are the best weights: batch {known['batch']}," in half.notes[-1]
+    (score,) = api.perplexity(half, corpus=corpus)
+    assert score.perplexity == pytest.approx(known["perplexity"]["windowed"], rel=1e-9)
+
+
 def test_a_run_without_best_weights_says_so(
     finished: tuple[Path, dict[int, dict[str, torch.Tensor]]], tmp_path: Path
 ) -> None:
@@ -217,7 +234,7 @@ def test_a_run_killed_at_each_moment_at_which_weights_are_stored_keeps_both_file
         assert killing.results(folder, procedure) == killing.uninterrupted(procedure), seen[at - 1]
 
 
-@pytest.mark.parametrize("what", ["link", "pipe", "folder", "cut", "flipped"])
+@pytest.mark.parametrize("what", ["link", "pipe", "folder", "huge", "cut", "flipped"])
 def test_what_a_stranger_puts_in_its_place_is_one_message(
     what: str, finished: tuple[Path, dict[int, dict[str, torch.Tensor]]], tmp_path: Path
 ) -> None:
@@ -232,6 +249,10 @@ def test_what_a_stranger_puts_in_its_place_is_one_message(
         os.mkfifo(path)
     elif what == "folder":
         path.mkdir()
+    elif what == "huge":
+        with open(path, "wb") as file:
+            file.write(content)
+            file.truncate(10 * 2**30)
     elif what == "cut":
         path.write_bytes(content[:-10])
     else:

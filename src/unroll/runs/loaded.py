@@ -26,6 +26,7 @@ from unroll.model.initial_values import parameter_shapes
 from unroll.model.model import Model
 from unroll.model.network import States
 from unroll.runs import card, curve, metric_lines, selection
+from unroll.runs.checkpoints import BEST_BATCH
 from unroll.runs.folder import RunFolder
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
 
@@ -126,7 +127,8 @@ def load(path: str | Path | Run, device: str = "auto", weights: str = selection.
                 f"{path} has no best weights yet: no evaluation was finite, or a version that kept none trained it. "
                 "Use the last weights, with --weights last."
             )
-        notes.append(f"This run has not ended: it is read as it stood at batch {newest.batch:,}.")
+        what = "its weights are those of" if weights == selection.LAST else "these were its best weights at"
+        notes.append(f"This run has not ended: {what} batch {newest.batch:,}.")
     folder.require_vocabulary(facts)
     _, changes = folder.described()
     if changes:
@@ -167,7 +169,11 @@ def load(path: str | Path | Run, device: str = "auto", weights: str = selection.
         )
     metrics = [metric_lines.flat(line) for line in folder.metrics]
     if weights == selection.BEST:
-        notes.append(f"These are the best weights: {selection.best(metrics, experiment)}.")
+        # Of a run that was killed there may be later evaluations than those that its last checkpoint knows.
+        batch = int(facts.get(BEST_BATCH) or facts["batch"])
+        notes.append(
+            f"These are the best weights: {selection.at_batch(metrics, experiment, batch) or f'batch {batch}'}."
+        )
     return Run(folder, experiment, vocabulary, status, metrics, model, carried, tuple(notes), weights)
 
 

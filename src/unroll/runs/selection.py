@@ -64,8 +64,14 @@ def lowest(points: Sequence[Point]) -> Point | None:
 def best(lines: Sequence[Mapping[str, Any]], experiment: Experiment) -> Best | None:
     """The best of a run's evaluations; None where there is none that is finite."""
     found = lowest(history(lines, experiment))
-    if found is None:
+    return None if found is None else at_batch(lines, experiment, found.batch)
+
+
+def at_batch(lines: Iterable[Mapping[str, Any]], experiment: Experiment, batch: int) -> Best | None:
+    """The evaluation at one batch, as the best; None where there is none."""
+    line = next((line for line in lines if line["batch"] == batch), None)
+    if line is None:
         return None
-    line = next(line for line in lines if line["batch"] == found.batch)
     test = line["perplexity"].get(experiment.scheme.sample)
-    return Best(found.batch, found.perplexity, chosen_on(experiment), math.inf if test is None else float(test))
+    score = point_of(line, experiment).perplexity
+    return Best(batch, score, chosen_on(experiment), math.inf if test is None else float(test))

@@ -248,6 +248,9 @@ class Bookkeeping:
             point = selection.point_of(lines[m], self.experiments[m])
             reasons[m] = stopping.why(self.experiments[m], [*self.history[m], point], self.seconds)
             self._score(lines, [m], beside=[m], last=reasons[m] is not None)
+            own_first = self._procedures(m, last=reasons[m] is not None)
+            for part in {"perplexity", "validation"} & lines[m].keys():
+                lines[m][part] = {procedure: lines[m][part][procedure] for procedure in own_first}
         self.evaluating += time.perf_counter() - began
         # Nothing after this can be interrupted: the means begin anew.
         for m, loss in zip(due, self.learner.take_losses(due), strict=True):
