@@ -63,6 +63,14 @@ PROCEDURES: dict[str, list[Experiment]] = {
     "decay": [_experiment(loss="exponential", k3=4, normalise=True)],
     "no dense layer": [_experiment(**CARRIED, dense=0)],
     "RMSprop": [_experiment(**CARRIED, optimiser="rmsprop", cell="rnn", precision="float64")],
+    "best before the end": [_experiment(learning_rate=0.3)],
+    "validation": [_experiment(**CARRIED, learning_rate=0.1, validation=30)],
+    "patience": [_experiment(seed=12, **CARRIED, patience=7)],
+    "fleet that ends early": [
+        _experiment(seed=12, **CARRIED, patience=7),
+        _experiment(seed=6, k1=3, dropout=0.5),
+        _experiment(seed=7, target=5.1, loss="linear", k1=9),
+    ],
     "fleet of three": [
         _experiment(**CARRIED),
         _experiment(seed=6, k1=3, shuffle=True, dropout=0.5, learning_rate=0.02),
@@ -168,11 +176,14 @@ def snapshot(out: Path) -> Path:
 def result(out: Path) -> dict[str, Any]:
     """All that must not depend on kills: weights, optimiser and states as bytes, metrics and status but for clocks."""
     tensors = {}
-    for path in (out / "weights.safetensors", snapshot(out)):
+    # A run that ends early has no snapshot: nobody knows its last batch before it is there.
+    for path in filter(Path.exists, (out / "weights.safetensors", out / "best.safetensors", snapshot(out))):
         for name, tensor in atomic_files.unseal(path)[0].items():
             tensors[f"{path.name} {name}"] = (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes())
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     status = json.loads((out / "status.json").read_text())
+    best = out / "best.safetensors"
+    tensors["best facts"] = atomic_files.unseal(best)[1] if best.exists() else None  # no clock stands in them
     return {
         **tensors,
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],

@@ -78,7 +78,7 @@ def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: P
     head, *lines = again.out.splitlines()
     assert head.split()[:3] == ["scheme", "sample", "k1"]
     best = min(csv.DictReader((swept / "table.csv").read_text().splitlines()), key=lambda row: float(row["perplexity"]))
-    (marked,) = [line for line in lines if line.endswith("← lowest")]
+    (marked,) = [line for line in lines if line.endswith("← lowest on the test set")]
     assert marked.split()[:3] == [best["scheme"], best["sample"], best["k1"]]
 
 

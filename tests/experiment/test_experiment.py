@@ -210,11 +210,15 @@ SEEN = {
     "precision": "float64", "rotation": "continue", "shuffle": True,
     "schedule": "cosine", "warm_up": 9, "weight_decay": 0.1, "clip_norm": 1.0,
     "parent": "a" * 64, "parent_weights": "b" * 64, "added_symbols": 0, "updates_before": 9,
+    "validation": 500, "validation_file_sha256": "ab", "test_file_sha256": "ab", "patience": 3, "target": 5.0,
+    "minutes": 2.0,
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,
     "bytes": 9, "tokens": 5, "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
-    "kernel": "reference", "threads": 4, "keep_optimiser": True,
+    "kernel": "reference", "threads": 4, "keep_optimiser": True, "validation_file": "valid.txt",
+    "validation_file_bytes": 9, "validation_file_tokens": 9, "test_file": "test.txt",
+    "test_file_bytes": 9, "test_file_tokens": 9,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}
 

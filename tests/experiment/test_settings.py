@@ -23,6 +23,7 @@ from unroll.training import fleet
 RECORDED = {"title", "sha256", "files", "bytes", "tokens", "unique"}
 RECORDED |= {"parent", "parent_weights", "added_symbols", "updates_before"}
 ALONE = {"keep_optimiser"}  # what a run alone can be asked for, and no sweep
+RECORDED |= {f"{part}_file_{fact}" for part in ("validation", "test") for fact in ("sha256", "bytes", "tokens")}
 NAMED_OTHERWISE = {"corpus", "scheme", "loss", "state", "k3", "normalise", "reset"}
 
 
@@ -50,8 +51,12 @@ def test_every_field_stands_in_a_table_of_run_toml() -> None:
     filled = Experiment(
         kind="ids", separator=",", evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3), **begun
     )
-    written = [name for part in to_tables(filled).values() for name in part]
-    assert len(written) == len(set(written)) == len(fields(Experiment)) - 1 + len(fields(Scheme))
+    parts = {f"{part}_file{fact}": "x" for part in ("validation", "test") for fact in ("", "_sha256")}
+    parts |= {f"{part}_file_{fact}": 3 for part in ("validation", "test") for fact in ("bytes", "tokens")}
+    both = (replace(filled, validation=5), replace(filled, **parts))
+    written = [name for part in to_tables(both[1]).values() for name in part]
+    assert len(written) == len(set(written)) == len(fields(Experiment)) - 2 + len(fields(Scheme))
+    assert {name for part in to_tables(both[0]).values() for name in part} - set(written) == {"validation"}
 
 
 def test_help_says_the_default_that_a_field_has() -> None:

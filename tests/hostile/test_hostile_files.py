@@ -19,12 +19,13 @@ from world import TRAINING, World, as_json, fingerprint, make, results
 
 SWEPT = "given/sweep/runs/corpus-multi-loss-k1_4-k2_8-lstm1x8-seed0"
 CUT = "given/sweep/runs/corpus-multi-loss-k1_4-k2_9-lstm1x8-seed0"
-OF_A_RUN = ("run.toml", "status.json", "vocabulary.json", "metrics.jsonl", "weights.safetensors")
+OF_A_RUN = ("run.toml", "status.json", "vocabulary.json", "metrics.jsonl", "weights.safetensors", "best.safetensors")
 
 # What reads a part of what is given, and how its result is looked at.
 RESUME, RESUME_SWEEP = "train --resume {given}/half --json", "sweep --resume {given}/sweep --quiet"
 READING_A_RUN = (
     "eval {given}/run --json",
+    "eval {given}/run --weights best --json",
     "sample {given}/run --prompt abc --length 5 --json",
     "score {given}/run {corpus} --json",
     "drift {given}/run --json",
@@ -53,7 +54,7 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every file and folder, with the commands that read it."""
     for name in (*OF_A_RUN, "perplexity.png", "checkpoints", "status.json.partial", "weights.safetensors.partial"):
         yield f"given/run/{name}", READING_A_RUN
-    for name in (*OF_A_RUN[:-1], "checkpoints", "perplexity.png", "metrics.jsonl.partial", "run.toml.partial"):
+    for name in (*OF_A_RUN[:-2], "checkpoints", "perplexity.png", "metrics.jsonl.partial", "run.toml.partial"):
         yield f"given/half/{name}", READING_HALF
     for name in ("batch-000000006.safetensors", "batch-000000007.safetensors", "batch-000000008.safetensors"):
         yield f"given/half/checkpoints/{name}", READING_HALF
@@ -299,7 +300,7 @@ def flipped() -> list[str]:
         for name in names
         if not name.endswith(never)
         and "000008" not in name
-        and not (name.startswith(CUT) and name.endswith("weights.safetensors"))
+        and not (name.startswith(CUT) and name.endswith(("weights.safetensors", "best.safetensors")))
     ]
 
 

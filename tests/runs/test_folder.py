@@ -113,6 +113,7 @@ def test_the_last_two_checkpoints_are_kept_and_a_finished_run_has_none(half: Pat
     assert RunFolder(half).checkpoints() == [OLDER, NEWER]
     resume(half)
     assert sorted(contents(half)) == [
+        "best.safetensors",
         "metrics.jsonl",
         "run.toml",
         "status.json",

@@ -23,7 +23,7 @@ def check_estimate(experiment: Experiment, corpus: Corpus, run: Path) -> None:
     for _ in train_fleet([experiment], [corpus], [run], save_every=1):
         sizes += [path.stat().st_size for path in (run / "checkpoints").glob("*")]
     assert 3 * max(sizes) == pytest.approx(checkpoints_bytes(experiment, corpus.unique), rel=0.1)
-    weights = (run / "weights.safetensors").stat().st_size
+    weights = sum((run / name).stat().st_size for name in ("weights.safetensors", "best.safetensors"))
     assert weights == pytest.approx(weights_bytes(experiment, corpus.unique), rel=0.1)
 
 

@@ -25,6 +25,7 @@ WORDS = {
     "rotation": r"continue|random",
     "start": r"carried|first",
     "unknown": r"refuse|skip",
+    "weights": r"best|last",
 }
 NUMBER = re.compile(r"\d+(\.\d+)?")
 # Options that are called otherwise in Python.

@@ -29,6 +29,7 @@ def drift(
         str | None,
         typer.Option(help="Another text, taken whole [the run's own test set].", show_default=False),
     ] = None,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     threads: options.Threads = None,
     out: Annotated[Path | None, typer.Option(help="Draw a picture: .png, .svg or .pdf.", show_default=False)] = None,
@@ -57,7 +58,7 @@ def drift(
     if len({path.resolve() for path in runs}) < len(runs):
         raise ConfigurationError("A run is named twice.")
     drifts: dict[str, Drift] = {}
-    loaded = {name: load(path, device) for name, path in zip(_names(runs), runs, strict=True)}
+    loaded = {name: load(path, device, weights) for name, path in zip(_names(runs), runs, strict=True)}
     for name, run in loaded.items():
         for note in run.notes:
             warn(f"{name}: {note}")

@@ -34,6 +34,7 @@ def evaluate(
         int | None, typer.Option(min=2, help="Only this many tokens of the text [all].", show_default=False)
     ] = None,
     unknown: options.Unknown = "refuse",
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     threads: options.Threads = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -46,12 +47,12 @@ def evaluate(
     from unroll.engines.devices import use_threads
     from unroll.model.conditioning import PROCEDURES
     from unroll.runs.known_text import require_choice
-    from unroll.runs.loaded import load, read_as, read_text
+    from unroll.runs.loaded import load, read_as, read_text, scores_test_set
     from unroll.runs.perplexities import middle
 
     require_choice(unknown)
     use_threads(threads)
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     for note in loaded.notes:
         warn(note)
     scheme_procedure = loaded.experiment.scheme.sample
@@ -65,7 +66,7 @@ def evaluate(
     read = read_text(loaded, text, unknown)
     if read.note:
         warn(read.note)
-    own_text = text is None or text.sha256 == loaded.experiment.sha256
+    own_text = text is None or (scores_test_set(loaded, text) and text.sha256 == loaded.experiment.sha256)
     scores = {
         procedure: _score(loaded, procedure, text, start, test_tokens, unknown, len(read.ids)) for procedure in chosen
     }
@@ -87,7 +88,8 @@ def evaluate(
     title = loaded.experiment.title or "text"
     show(f"{title}: {loaded.experiment.scheme}")
     scored = _scored_part(loaded, text or loaded.corpus, test_tokens) if own_text else ""
-    show(scored or f"{corpus}, {_part(test_tokens) or 'taken whole'}")
+    whole = f"its test set {text.test_part.where}" if text is not None and text.test_part else "taken whole"
+    show(scored or f"{corpus}, {_part(test_tokens) or whole}")
     show(f"{'procedure':<14}{'perplexity':>12}{'bits/token':>12}{'tokens':>10}")
     for procedure, score in shown.items():
         show(f"{procedure:<14}{score.perplexity:>12.4f}{score.bits_per_token:>12.4f}{score.tokens:>10,}")

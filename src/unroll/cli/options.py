@@ -50,6 +50,7 @@ Unknown = Annotated[
     str, option("Symbols that the run does not know: refuse them, or skip them and count them [refuse].")
 ]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
+Weights = Annotated[str, option("Whose weights: last, or best, those of the best evaluation [last].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
 
 

@@ -15,6 +15,7 @@ import typer
 from unroll.base import plugins
 from unroll.base.errors import InputError
 from unroll.base.printable import one_line
+from unroll.cli import options
 from unroll.cli.options import Threads, option
 from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, print_json, say, show, warn, write
 
@@ -38,6 +39,7 @@ def sample(
     side_by_side: Annotated[
         bool, typer.Option("--side-by-side", help="Both procedures from one prompt and seed, in two columns.")
     ] = False,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     threads: Threads = None,
     out: Annotated[Path | None, option("Write to this file; a run of notes writes music to a .mid.")] = None,
@@ -67,7 +69,7 @@ def sample(
     problems = _problems(prompt, prompt_file, out, n, side_by_side, sample, beams)
     problems += writing.out_of_range(tempo, note_length)
     use_threads(threads)
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     if out and _is_music(out) and loaded.vocabulary.kind != "notes":
         problems.append(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
     text, unread = _prompt(loaded, prompt, prompt_file)

@@ -30,6 +30,7 @@ def score(
         str | None, typer.Option(help="windowed or progressive [the scheme's own].", show_default=False)
     ] = None,
     unknown: options.Unknown = "refuse",
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     threads: options.Threads = None,
     out: Annotated[
@@ -58,7 +59,7 @@ def score(
     use_threads(threads)
     if out is not None and json:
         raise ConfigurationError("--json prints and --out writes: choose one of them.")
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     for note in loaded.notes:
         warn(note)
     text = score_text.read(loaded, file)

@@ -232,7 +232,8 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, RunEnded):
             run = board.runs[report.run]
             score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)
-            say(f"{report.run}: {run.state} after {run.batch:,} batches   {score}   ({board.summary()})")
+            early = f"   {report.status['reason']}" if run.state == "finished" and "reason" in report.status else ""
+            say(f"{report.run}: {run.state} after {run.batch:,} batches{early}   {score}   ({board.summary()})")
         elif isinstance(report, Failed):
             for name in report.runs:
                 say(f"{name}: failed. {report.reason}")
@@ -276,7 +277,7 @@ def print_table(rows: Sequence[table.Row]) -> None:
     content = [[name.replace("_", " ") for name in columns]]
     content += [[_shown(row[name]) for name in columns] for row in rows]
     widths = [max(len(line[i]) for line in content) for i in range(len(columns))]
-    marks = ["", *("  ← lowest" if id(row) in best else "" for row in rows)]
+    marks = ["", *(table.best_mark(row) if id(row) in best else "" for row in rows)]
     for line, mark in zip(content, marks, strict=True):
         show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
 
@@ -286,6 +287,7 @@ def print_answers(rows: Sequence[table.Row]) -> None:
     for answer in answers(rows):
         if answer.best.seeds > 1:
             show()
+            show(f"Means over seeds, of the {answer.chosen_on}:")
             columns = [name for name in answer.columns if name != "training" or "scheme" not in answer.columns]
             columns = [name for name in columns if name != "corpus"]
             content = [[*(name.replace("_", " ") for name in columns), "seeds", "mean", "95 % interval", "to the best"]]

@@ -98,11 +98,22 @@ def train(
     if not quiet:
         kind = text.vocabulary.kind
         say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
+        if sets := _sets(experiment, text):
+            say(sets)
         say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
         if begun is not None:
             say(begun.words)
         beginning.say_extensible(experiment, resume is not None)
     _train(experiment, text, folder, resume is not None, save_every, quiet, json, [begun])
+
+
+def _sets(experiment: Experiment, text: Corpus) -> str:
+    """How many tokens each set has, where the split is not the paper's."""
+    split = text.split(experiment.split_seed, experiment.validation)
+    if not (split.validation or text.test_part):
+        return ""
+    validation = f", validation {split.validation:,}" if split.validation else ""
+    return f"Tokens: train {split.train:,}{validation}, test {split.test:,}."
 
 
 def _where(experiment: Experiment) -> str:
@@ -237,7 +248,7 @@ def _train(
     starts: list[Start | None],
 ) -> None:
     from unroll.cli.display import watch
-    from unroll.runs import curve
+    from unroll.runs import curve, selection
     from unroll.runs.folder import RunFolder
     from unroll.training.loop import train_fleet
 
@@ -255,10 +266,15 @@ def _train(
         _print_status(run)
     if status["state"] == "stopped":
         (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
+    elif status.get("reason"):
+        (warn if quiet else say)(f"Ended early. {status['reason']}")
     if quiet:
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
         say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f} over {_scored(experiment, text)}")
+    best = selection.best(lines, experiment)
+    if best is not None:
+        say(f"{'best':<12} {best}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
     say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")

@@ -69,7 +69,12 @@ def read_with(corpus: Corpus, vocabulary: Vocabulary, min_count: int) -> Corpus:
     """
     if vocabulary == corpus.vocabulary:
         return replace(corpus, min_count=min_count)
-    return replace(corpus, vocabulary=vocabulary, ids=_translated(corpus, vocabulary), min_count=min_count)
+    parts = {
+        name: replace(part, ids=vocabulary.translate(part.ids, corpus.vocabulary))
+        for name in ("validation_part", "test_part")
+        if (part := getattr(corpus, name)) is not None
+    }
+    return replace(corpus, vocabulary=vocabulary, ids=_translated(corpus, vocabulary), min_count=min_count, **parts)
 
 
 def _translated(corpus: Corpus, vocabulary: Vocabulary) -> Ids:

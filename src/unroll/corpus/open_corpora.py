@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from unroll.base.errors import ConfigurationError, InputError, RunError
+from unroll.corpus import parts
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment
@@ -26,6 +27,9 @@ def open_corpus(experiment: Experiment, vocabulary: Vocabulary | None = None) ->
             f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, the run had "
             f"{experiment.sha256[:16]}…, {experiment.tokens:,} and {experiment.unique}. Bring that text back."
         )
+    changes = [f"{words} Bring that file back." for words in parts.changed(corpus, experiment)]
+    if changes:
+        raise RunError(*changes)
     return corpus
 
 
@@ -57,4 +61,7 @@ class Library:
 
 
 def _key(e: Experiment) -> Key:
-    return e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.separator, e.sha256
+    read = e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.separator, e.sha256
+    beside = e.validation_file, e.validation_file_sha256, e.test_file, e.test_file_sha256
+    # Tokens that are cut off leave the validation file of a folder aside, when the folder is read first.
+    return *read, *beside, e.validation is not None and not e.sha256

@@ -23,7 +23,10 @@ from unroll.experiment.usual_words import unknown_argument
 LARGEST = 64 * untrusted.KILOBYTE
 OF_THE_MACHINE = ("device", "kernel", "threads")
 OF_THE_START = ("parent", "parent_weights", "added_symbols", "updates_before")  # of a run that began from another
-OF_THE_TEXT = ("title", "kind", "sha256", "files", "bytes", "tokens", "unique")
+OF_THE_TEXT = (
+    "title", "kind", "sha256", "files", "bytes", "tokens", "unique",
+    *(f"{part}_file{fact}" for part in ("validation", "test") for fact in ("", "_sha256", "_bytes", "_tokens")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

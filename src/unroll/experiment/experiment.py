@@ -44,6 +44,7 @@ LONGEST_TEXT = 4_096  # characters of a path, or of all patterns
 MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
 
 RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
+TARGET: Check = (lambda v: 1 <= v <= 1e30, "at least 1, and at most 1e30")
 CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
 DECAY: Check = (lambda v: 0 <= v <= 1e30, "a number from 0 to 1e30")
 POINTS = within(2, 10_001, "between 2 and 10,000")
@@ -99,6 +100,24 @@ class Experiment:
     tokens: int = setting("corpus", 0, trains=False)
     unique: int = setting("corpus", 0, trains=False)
     split_seed: int = setting("corpus", 0, "Seed of the split into train and test set [{default}].", SEED)
+    validation: int | None = setting(
+        "corpus", None, "Tokens of a validation set, cut between train and test set [none].", at_least(1),
+        varies=False, metavar="TOKENS", newer=True,
+    )  # fmt: skip
+    validation_file: str | None = setting(
+        "corpus", None, "Take the validation set from this file.", trains=False, metavar="FILE", newer=True
+    )
+    test_file: str | None = setting(
+        "corpus", None, "Take the test set from this file; all of CORPUS is trained on.",
+        trains=False, metavar="FILE", newer=True,
+    )  # fmt: skip
+    # Which text is trained on, and when training ends, may depend on what these files hold.
+    validation_file_sha256: str | None = setting("corpus", None, newer=True)
+    validation_file_bytes: int | None = setting("corpus", None, trains=False, newer=True)
+    validation_file_tokens: int | None = setting("corpus", None, trains=False, newer=True)
+    test_file_sha256: str | None = setting("corpus", None, newer=True)
+    test_file_bytes: int | None = setting("corpus", None, trains=False, newer=True)
+    test_file_tokens: int | None = setting("corpus", None, trains=False, newer=True)
 
     scheme: Scheme = field(default_factory=Scheme)
 
@@ -141,6 +160,19 @@ class Experiment:
     )  # fmt: skip
 
     batches: int = setting("training", 12800, "Updates of the weights [{default}].", at_least(1))
+    # These end a run earlier: its weights depend on them, and on what they look at (see `identity`).
+    patience: int | None = setting(
+        "training", None, "End after this many evaluations without a better one [never].", at_least(1),
+        varies=False, newer=True,
+    )  # fmt: skip
+    target: float | None = setting(
+        "training", None, "End at the first evaluation with this perplexity or a lower one [none].", TARGET,
+        varies=False, metavar="PERPLEXITY", newer=True,
+    )  # fmt: skip
+    minutes: float | None = setting(
+        "training", None, "End after this many minutes of training [none]. No clock ends two runs at one batch.",
+        RATE, varies=False, newer=True,
+    )  # fmt: skip
     rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS), shared=True)
     clip: float = setting(
         "training", 50.0, "Limit of each gate's gradient, elementwise, at each time step [{default}].", CLIP,
@@ -177,8 +209,8 @@ class Experiment:
     )
     # A perplexity of a part of the test set is another number: it has a column.
     test_tokens: int | None = setting(
-        "evaluation", None, "Score only the first tokens of the test set, this many [all].", at_least(1),
-        trains=False, column=True,
+        "evaluation", None, "Score only the first tokens of the test set, and of a validation set, this many [all].",
+        at_least(1), trains=False, column=True,
     )  # fmt: skip
 
     device: str = setting("machine", "auto", "Device: auto, cpu, cuda or cuda:N [{default}].", trains=False)
@@ -189,8 +221,11 @@ class Experiment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "corpus", corpus_name(self.corpus))
+        for name in ("validation_file", "test_file"):
+            if isinstance(getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
         for each in fields(self):
-            if each.type == "float" and type(getattr(self, each.name)) is int:
+            if each.type in ("float", "float | None") and type(getattr(self, each.name)) is int:
                 object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
         for each, known in settings_of(type(self)):
             if known.keys and known.family and isinstance(value := getattr(self, each.name), str):
@@ -237,6 +272,9 @@ class Experiment:
         with suppress(LookupError):  # utf8 and utf-8 are one encoding
             seen["encoding"] = codecs.lookup(self.encoding).name
         s = self.scheme
+        if self.patience is not None or self.target is not None:
+            # Evaluations decide when it ends: which ones there are, and what they score.
+            seen["selection"] = [s.sample, self.evaluations, self.test_tokens]
         reset = s.reset if s.carries else None
         seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
@@ -315,16 +353,18 @@ def problems(experiment: Experiment) -> list[str]:
             )
         elif check and check is not SEED and type(value) is int and value >= LARGEST:
             wrong.append(f"{each.name} must be below 2^31. Got {value}.")
-    for name in ("corpus", "title"):
-        if name in right and not _is_text(right[name]):
+    for name in ("corpus", "title", "validation_file", "test_file"):
+        if right.get(name) is not None and not _is_text(right[name]):
             wrong.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
-    for name in ("corpus", "encoding", "device"):
-        if name in right and "\0" in right[name]:
+    for name in ("corpus", "encoding", "device", "validation_file", "test_file"):
+        if "\0" in (right.get(name) or ""):
             wrong.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
-    for name in ("corpus", "title", "ext", "exclude"):
-        value = right.get(name, "")
+    for name in ("corpus", "title", "ext", "exclude", "validation_file", "test_file"):
+        value = right.get(name) or ""
         if len(value if isinstance(value, str) else " ".join(value)) > LONGEST_TEXT:
             wrong.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
+    if right.get("validation") and right.get("validation_file"):
+        wrong.append("validation and validation_file are two validation sets. Drop --validation or --validation-file.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         wrong.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:

@@ -26,6 +26,11 @@ WORDS = {
     "parent_weights": "The hash of those weights, recorded.",
     "added_symbols": "How many symbols were added to the parent's vocabulary, recorded.",
     "updates_before": "How many updates the optimiser had made where it went on, recorded; None where it began anew.",
+    **{
+        f"{role}_file_{fact}": f"{said} of the {role} file, recorded."
+        for role in ("validation", "test")
+        for fact, said in (("sha256", "The hash"), ("bytes", "How many bytes"), ("tokens", "How many tokens"))
+    },
     "scheme": "How to train and to sample, with k1 and k2: a Scheme; SCHEMES holds the paper's.",
     "loss": "Which positions of a window carry a loss, and how much: equal, last, linear, exponential.",
     "state": "Where a window's first state comes from: learned or carried.",

@@ -100,7 +100,7 @@ const COLUMNS = [
   ["seed", (curve) => curve.seed, { number: true }],
   ["windowed", (curve) => lastOf(curve.windowed), { number: true, digits: 4, title: () => "the last perplexity of the test set, windowed" }],
   ["progressive", (curve) => lastOf(curve.progressive), { number: true, digits: 4, title: () => "the last perplexity of the test set, progressive" }],
-  ["lowest", (curve) => lowestOf(curve), { number: true, digits: 4, title: () => "the lowest perplexity on the way, under the run's own procedure" }],
+  ["lowest", (curve) => bestOf(curve)?.perplexity ?? null, { number: true, digits: 4, title: (curve) => `the test set's perplexity where the run was best, under its own procedure: ${bestWords(curve)}` }],
   ["state", stateWords, { title: (curve) => curve.reason || "" }],
   ["unstable at", (curve, warmUp) => curve.unstable.find((batch) => batch >= warmUp) ?? null, { number: true, title: () => "the first such batch after the first wild steps" }],
   ["differs in", variantWords],
@@ -120,11 +120,6 @@ const COLUMNS = [
 const kinds = (how) => ["number", "mono", "screen"].filter((kind) => how[kind]).join(" ") || null;
 
 const lastOf = (column) => column.filter(usable).at(-1) ?? null;
-
-function lowestOf(curve) {
-  const found = (curve[curve.sample] || []).filter(usable);
-  return found.length ? Math.min(...found) : null;
-}
 
 class RunsTable {
   constructor(curves, warmUp) {

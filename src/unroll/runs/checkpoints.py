@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KEPT = 2
+# The weights of the best evaluation stand beside the last ones, under their names with this before them.
+BEST_PREFIX = "best."
+BEST_BATCH = "best_batch"  # the fact that says which evaluation that was
 _NAME = re.compile(r"batch-([0-9]{9,10})\.safetensors")
 
 
@@ -27,6 +30,17 @@ class Checkpoint:
     batch: int
     tensors: dict[str, Tensor]
     facts: dict[str, str]
+
+    @property
+    def last(self) -> dict[str, Tensor]:
+        """What training goes on from."""
+        return {name: tensor for name, tensor in self.tensors.items() if not name.startswith(BEST_PREFIX)}
+
+    @property
+    def best(self) -> dict[str, Tensor]:
+        """The weights of the best evaluation so far, under their own names; nothing where there are none."""
+        held = {name: tensor for name, tensor in self.tensors.items() if name.startswith(BEST_PREFIX)}
+        return {name.removeprefix(BEST_PREFIX): tensor for name, tensor in held.items()}
 
 
 def read_checkpoint(path: Path, at_most: int) -> Checkpoint:

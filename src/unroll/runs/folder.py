@@ -5,6 +5,7 @@
     vocabulary.json        kind, and symbols in id order
     metrics.jsonl          one line an evaluation
     weights.safetensors    when it has ended
+    best.safetensors       then: the weights of its best evaluation; until then they are in the checkpoints
     checkpoints/           until then: the last two, from which it resumes exactly
     optimiser.safetensors  where that was asked for: the state after its last batch, from which it can be made longer
     .lock                  while a process trains it (`base/locks.py`)
@@ -34,7 +35,7 @@ from unroll.base.untrusted import KILOBYTE, MEGABYTE
 from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
-from unroll.runs import metric_lines, status_file
+from unroll.runs import metric_lines, selection, status_file
 from unroll.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ SIZES = {
     "vocabulary.json": 64 * MEGABYTE,
     "metrics.jsonl": 16 * MEGABYTE,
     "weights.safetensors": None,  # follows from the model
+    "best.safetensors": None,  # as well
     KEPT: None,
     "perplexity.png": None,  # is never read
 }
@@ -304,6 +306,7 @@ class RunFolder:
         self._checkpoints.write(end.batch, end.tensors, end.facts)
         self.status = status
         (self.path / "weights.safetensors").unlink(missing_ok=True)
+        (self.path / "best.safetensors").unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
         """The batches at which there is a checkpoint, good or bad, in order."""
@@ -316,6 +319,23 @@ class RunFolder:
     def weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The weights at the end and what they carry, or a RunError."""
         return atomic_files.unseal(self.path / "weights.safetensors", self.most_bytes())
+
+    def best_weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The weights of the best evaluation of a run that has ended and what they carry, or a RunError."""
+        path = self.path / "best.safetensors"
+        if not untrusted.present(path):
+            raise RunError(
+                f"{path} is missing: the run is of a version that did not keep its best weights, none of its "
+                "evaluations was finite, or the file was left behind. Use the last weights, with --weights last."
+            )
+        tensors, facts = atomic_files.unseal(path, self.most_bytes())
+        last = self.carried_facts()
+        if facts.get("identity") != last.get("identity", facts.get("identity")):
+            raise RunError(f"{path} holds the weights of another run. Bring it back from a copy.")
+        best = selection.lowest(selection.history(self.metrics, self.experiment))
+        if best is None or facts.get("batch") != str(best.batch):
+            raise RunError(f"{path} is not of the batch at which this run was best. Bring it back from a copy.")
+        return tensors, facts
 
     def has_weights(self) -> bool:
         """Whether there is anything under the name of the weights at the end."""
@@ -380,6 +400,11 @@ class RunFolder:
         if untrusted.present(self.path / "metrics.jsonl"):
             atomic_files.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
         self._checkpoints.drop(after=checkpoint.batch)
+
+    def keep_best(self, weights: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Store the weights of the best evaluation. Equal runs have equal files: no clock stands in it."""
+        known = {name: value for name, value in facts.items() if name not in status_file.CLOCKS}
+        atomic_files.write(self.path / "best.safetensors", atomic_files.seal(weights, known))
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""

@@ -20,11 +20,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unroll.runs import selection
 from unroll.sweep import table
 from unroll.sweep.student import quantile
 
 LEVEL = 0.05
-NOT_OF_A_SETTING = ("run", "seed", *table.RESULTS)
+NOT_OF_A_SETTING = ("run", "seed", table.VALIDATION, *table.RESULTS)
 
 Row = dict[str, Any]
 
@@ -56,6 +57,7 @@ class Answer:
     """The settings of one corpus, the best first."""
 
     corpus: str
+    chosen_on: str  # the set whose perplexity is compared
     columns: tuple[str, ...]  # in which settings differ
     standings: tuple[Standing, ...]
 
@@ -108,7 +110,7 @@ def _answer(corpus: str, rows: Sequence[Row]) -> Answer:
     for row in rows:
         groups.setdefault(tuple(repr(row[name]) for name in columns), []).append(row)
     logs = {
-        key: {row["seed"]: math.log(row["perplexity"]) for row in group if _counts(row)}
+        key: {row["seed"]: math.log(table.compared(row)) for row in group if _counts(row)}
         for key, group in groups.items()
     }
     order = sorted(groups, key=lambda key: (len(logs[key]) < len(groups[key]), _mean(logs[key].values())))
@@ -126,13 +128,15 @@ def _answer(corpus: str, rows: Sequence[Row]) -> Answer:
                 None if ratio is None or ratio.low is None else ratio.low > 1,
             )
         )  # fmt: skip
-    return Answer(corpus, columns, tuple(standings))
+    on = selection.VALIDATION_SET if any(table.VALIDATION in row for row in rows) else selection.TEST_SET
+    return Answer(corpus, on, columns, tuple(standings))
 
 
 def _counts(row: Row) -> bool:
     """Whether a run ended as asked, with a perplexity that a mean can be made of."""
-    value = row["perplexity"]
-    return row["state"] == "finished" and value is not None and 0 < value < math.inf
+    if row["state"] != "finished" or row["perplexity"] is None:
+        return False
+    return 0 < table.compared(row) < math.inf
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -53,6 +53,8 @@ def require(folder: RunFolder) -> Checkpoint:
     ended = f"{folder.path} has already {status['state']} after {status['batch']:,} batches"
     if status["state"] == "stopped":
         raise RunError(f"{ended}, and what stopped is not extended. {ANEW}")
+    if status.get("reason"):
+        raise RunError(f"{ended}, before its last: {status['reason']} What ended early is not extended. {ANEW}")
     wrong = []
     if not folder.has_kept():
         wrong.append(f"{ended} and kept nothing to go on from: --keep-optimiser has to be said before. {ANEW}")

@@ -147,6 +147,10 @@ class Learner:
         self.fleet.loss_count_M[slots] = 0
         return [look.loss(m) for m in runs]
 
+    def end(self, m: int, batch: int | None = None) -> None:
+        """Train a run no further than it is, or than to a batch: its slot stays, masked."""
+        self.fleet.last_M[m] = self.count if batch is None else batch
+
     def weights(self, m: int) -> dict[str, Tensor]:
         """What a finished run stores: its parameters and, where states are carried, the last of them."""
         carried = self._carried(m) if self.experiments[m].scheme.carries else {}

@@ -52,7 +52,7 @@ def order_bytes(experiment: Experiment, corpus: Corpus) -> int:
     """The memory for the order of shuffled windows, which stays on the host."""
     if not experiment.shuffle or not devices.keeps_order_on_host(experiment.device):
         return 0
-    return 4 * Schedule(experiment, corpus.split(experiment.split_seed).train).windows
+    return 4 * Schedule(experiment, corpus.split(experiment.split_seed, experiment.validation).train).windows
 
 
 def shared_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:

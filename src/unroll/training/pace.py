@@ -27,8 +27,9 @@ def pace(event: Event) -> str:
 
 def scores(metrics: dict[str, Any]) -> str:
     """The perplexities of an evaluation; one too large for a float is infinite."""
-    values = metrics["perplexity"].items()
-    return "   ".join(f"perplexity {'∞' if v is None else f'{v:,.3f}'} {procedure}" for procedure, v in values)
+    values = [("perplexity", *score) for score in metrics["perplexity"].items()]
+    values += [("validation", *score) for score in metrics.get("validation", {}).items()]
+    return "   ".join(f"{of} {'∞' if v is None else f'{v:,.3f}'} {procedure}" for of, procedure, v in values)
 
 
 def evaluation_line(event: Evaluated) -> str:

@@ -26,9 +26,9 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
     if len(experiments) > 1 and any(experiment.keep_optimiser for experiment in experiments):
         raise ConfigurationError("keep_optimiser is for a run alone: one of a fleet is not extended. Leave it out.")
     for experiment, corpus in zip(experiments, corpora, strict=True):
-        split, k2 = corpus.split(experiment.split_seed), experiment.scheme.k2
+        split, k2 = corpus.split(experiment.split_seed, experiment.validation), experiment.scheme.k2
         test = min(split.test, experiment.test_tokens or split.test)
-        too_short = _too_short(experiment, corpus)
+        too_short = _sets_too_short(experiment, corpus) or _too_short(experiment, corpus)
         if too_short:
             wrong.append(too_short)
         elif test <= k2:
@@ -37,9 +37,33 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
         raise CorpusError(*wrong)
 
 
+def _sets_too_short(experiment: Experiment, corpus: Corpus) -> str | None:
+    """What to say of a validation or a test set of a person's own that is too short, or leaves too little to train."""
+    split, k2, rows = corpus.split(experiment.split_seed, experiment.validation), experiment.scheme.k2, experiment.rows
+    if not (experiment.validation or corpus.validation_part or corpus.test_part):
+        return None
+    asked = min(experiment.validation or 0, corpus.tokens)
+    for role, tokens in (("validation", split.validation), ("test", split.test)):
+        wanted = role == "test" or experiment.validation or corpus.validation_part
+        if wanted and tokens <= k2:
+            return (
+                f"The {role} set needs more than k2 = {k2} tokens and has {tokens:,}. Lower --k2, or bring more text."
+            )
+    if split.train < rows * k2 + 1 or (asked and split.validation < asked):
+        beside = f" beside {split.validation:,} tokens of validation" if asked else ""
+        return (
+            f"{rows:,} rows of windows of k2 + 1 = {k2 + 1:,} tokens need a train set of {rows * k2 + 1:,} tokens and "
+            f"have {split.train:,}{beside}. Lower --k2{', --validation' if asked else ''} or --rows, or bring more "
+            "text."
+        )
+    return None
+
+
 def _too_short(experiment: Experiment, corpus: Corpus) -> str | None:
     """What to say of a corpus that is too short: only the part that needs more text than the other, and how much."""
     split, k2, rows = corpus.split(experiment.split_seed), experiment.scheme.k2, experiment.rows
+    if corpus.test_part:
+        return None
     if k2 >= TEST_TOKENS:
         return f"k2 must be below {TEST_TOKENS:,}, the tokens of the largest test set. Got {k2:,}. Lower --k2."
     for_train, for_test = least_tokens(train=rows * k2 + 1), least_tokens(test=k2 + 1)
@@ -71,7 +95,8 @@ def resume(
     if state in ("finished", "stopped"):
         done = folder.status["batch"]
         if batches is None or batches <= extension.length(folder.status):
-            raise RunError(f"{out} has already {state} after {done:,} batches.")
+            reason = f" {folder.status['reason']}" if folder.status.get("reason") else ""
+            raise RunError(f"{out} has already {state} after {done:,} batches.{reason}")
         extension.require(folder)
     if batches is not None and batches < experiment.batches:
         raise RunError(f"--batches may only be raised on resume: the run has {experiment.batches:,}, got {batches:,}.")
@@ -109,8 +134,8 @@ def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) ->
 
 
 def weights_bytes(experiment: Experiment, unique: int) -> int:
-    """The disk space that the weights of a run take."""
-    return _width(experiment) * sizes.weights_numbers(experiment, unique)
+    """The disk space that the weights of a run take: the last ones and the best."""
+    return 2 * _width(experiment) * sizes.weights_numbers(experiment, unique)
 
 
 def checkpoints_bytes(experiment: Experiment, unique: int) -> int:
