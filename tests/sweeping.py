@@ -17,7 +17,6 @@ import killing
 import torch
 
 from unroll import Corpus, Experiment, grid
-from unroll.base import atomic_files
 from unroll.base.errors import UnrollError
 from unroll.corpus.open_corpora import Library
 from unroll.sweep.folder import SweepFolder
@@ -66,13 +65,12 @@ def result(folder: str | Path) -> dict[str, Any]:
     for run in sorted(Path(folder, "runs").iterdir()):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         status = json.loads((run / "status.json").read_text())
-        tensors, _ = atomic_files.unseal(run / "weights.safetensors")
         files[run.name] = {
             "files": sorted(p.name for p in run.iterdir()),
             "toml": (run / "run.toml").read_bytes(),
             "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
-            "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
-            "weights": {name: t.numpy().tobytes() for name, t in tensors.items()},
+            "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating", "clocks")},
+            "weights": (run / "weights.safetensors").read_bytes(),
         }
     return files
 

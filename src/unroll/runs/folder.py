@@ -13,7 +13,7 @@ metrics.jsonl was. On resume the file is cut back to that, and training says tho
 
 A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
 and only files under the names above are ever deleted. The weights carry what the other files must agree with: run.toml,
-and digests of the vocabulary and of the metrics.
+and digests of the vocabulary and of the metrics. No clock is in them, so that equal runs have equal files of weights.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class RunFolder:
         """The evaluations so far; a last line cut off by a crash is left out."""
         path = self.path / "metrics.jsonl"
         content = self._metrics_bytes()
-        lines, _ = self._lines(content)
+        lines, chain = self._lines(content)
         last = lines[-1]["batch"] if lines else 0
         status = self.status
         if status["state"] == "finished" and last != status["batch"]:
@@ -226,8 +226,12 @@ class RunFolder:
         facts = self._checkpoints.newest_facts() if unfinished else self.carried_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
         # Lines may have been cut off at the end: resuming the run warns of that.
-        if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
+        is_whole = _hash(content[:size]) == facts.get("metrics", _hash(content[:size])) or len(content) < size
+        if not is_whole or facts.get("chain", chain) != chain:
             raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
+        ended = status["state"] in status_file.ENDED
+        if ended and not status_file.clocks_are_whole(status, lines):
+            raise RunError(f"{path} or {self.path / 'status.json'} is damaged: its clocks were changed.")
         sealed = "metrics" in facts and self.has_weights()
         if status["state"] == "finished" and sealed and not status_file.clocks_agree(status, facts):
             raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
@@ -343,7 +347,10 @@ class RunFolder:
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""
-        known = {**facts, "metrics": _hash(self._metrics_bytes())}
+        known = {name: fact for name, fact in facts.items() if name not in status_file.CLOCKS}
+        with suppress(RunError):  # lines that somebody damaged meanwhile cost no weights; reading them says so
+            lines, known["chain"] = self._lines(self._metrics_bytes())
+            status = status_file.with_clocks(status, lines)
         atomic_files.write(self.path / "weights.safetensors", atomic_files.seal(weights, known))
         self.status = status
         self.drop_checkpoints()
