@@ -105,7 +105,9 @@ def test_nothing_is_written_through_a_link(name: str, given: Path, mine: Path) -
         unroll(command, "--resume", given / "half" if command == "train" else given / "sweep")
 
 
-@pytest.mark.parametrize("name", ["table.csv", "table.json", "table.csv.partial", "sweep.json", "plan.json"])
+@pytest.mark.parametrize(
+    "name", ["table.csv", "times.csv", "table.json", "table.csv.partial", "sweep.json", "plan.json"]
+)
 def test_nothing_of_a_sweep_is_written_through_a_link(name: str, given: Path, mine: Path) -> None:
     (given / "sweep" / name).unlink(missing_ok=True)
     (given / "sweep" / name).symlink_to(mine / "diary.txt")

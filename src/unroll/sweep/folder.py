@@ -4,6 +4,7 @@ sweep.json       every experiment asked for, complete, with the name of the run 
 plan.json        which runs train side by side: written before any work, then only read
 runs/NAME/       ordinary run folders
 table.csv        the final table; table.json is the same
+times.csv        how long each run took: apart from the table, which has no clocks and is the same for the same sweep
 failures.json    runs that could not be trained, with the reason; absent where there are none
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # a report reads sweeps and must not cost an import of torch
     from unroll.sweep.plan import Plan
 
 # The files of a sweep, with the most bytes that each is read to have, and the most values.
-FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json")
+FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "times.csv")
 MOST_BYTES, MOST_VALUES = 64 * MEGABYTE, 1 << 22
 RUNS = "runs"
 LONGEST_NAME = 255
@@ -178,7 +179,10 @@ class SweepFolder:
             path.unlink(missing_ok=True)
 
     def write_table(self, rows: Sequence[table.Row]) -> None:
-        """The final table, for people and for programs."""
+        """The final table, for people and for programs; and what took how long, which no two sweeps have alike."""
+        folders = {row["run"]: self.run(row["run"]) for row in rows}
+        times = table.times((row["run"] for row in rows), folders)
+        atomic_files.write(self.path / "times.csv", table.to_csv(times, table.TIMES))
         atomic_files.write(self.path / "table.json", table.to_json(rows))
         atomic_files.write(self.path / "table.csv", table.to_csv(rows))
 
