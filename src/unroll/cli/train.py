@@ -211,7 +211,7 @@ def _train(
     if json:
         _print_status(run)
     if status["state"] == "stopped":
-        (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
+        (warn if quiet else say)(f"Stopped. {status['reason']} The weights of batch {status['batch']:,} are kept.")
     if quiet:
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():

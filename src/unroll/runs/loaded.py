@@ -114,7 +114,8 @@ def load(path: str | Path, device: str = "auto") -> Run:
         notes += provenance.changes(facts["run"], experiment)
     status = folder.status
     if status["state"] == "stopped":
-        notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
+        kept = f"These are the weights of batch {status['batch']:,}."
+        notes.append(f"Training stopped early. {status.get('reason', '')} {kept}")
     where = devices.find(devices.best() if device == "auto" else device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     if experiment.scheme.carries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -204,7 +205,11 @@ class Bookkeeping:
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
             yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
-            if count == self.experiments[m].batches:
+            own = lines[m]["perplexity"][self.experiments[m].scheme.sample]
+            if not math.isfinite(own):
+                self.learner.fleet.last_M[m] = count  # its slot is computed no more
+                yield self._end(m, (count + 1, None))
+            elif count == self.experiments[m].batches:
                 yield self._end(m, None)
 
     def _evaluate(self, due: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -260,12 +265,14 @@ class Bookkeeping:
         nll = token_nll(model, texts, k2, procedure, first=first, between=self.watch.check)
         return {m: perplexities(nll_NR) for m, nll_NR in zip(runs, nll, strict=True)}
 
-    def _end(self, m: int, stopped: tuple[int, str] | None) -> Event:
-        """Store the run's weights: its last good ones, where it diverged."""
+    def _end(self, m: int, stopped: tuple[int, str | None] | None) -> Event:
+        """Store the run's weights: its last good ones, where a batch could not be taken; else those it has."""
         self.done[m] = True
         status = self._status(m, "stopped" if stopped else "finished")
         if stopped:
-            status |= {"batch": stopped[0] - 1, "reason": f"At batch {stopped[0]} {stopped[1]}."}
+            bad, words = stopped
+            reason = f"At batch {bad} {words}" if words else f"After batch {bad - 1} the perplexity was not finite"
+            status |= {"batch": bad - 1, "reason": f"{reason}."}
         self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
         return self.event(Ended, run=m, status=status)
 
