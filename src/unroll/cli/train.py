@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,10 +67,10 @@ def train(
     settings, scheme_fields = options.said(given), options.said(given, Scheme)
     options.require_save_every(save_every)
     if resume is not None:
-        _refuse_contradictions(resume, settings, [corpus, out, scheme, train, *scheme_fields.values()], preset)
+        _refuse_contradictions(resume, settings, [out, scheme, train, *scheme_fields.values()], preset)
         if _already_ended(resume, settings.get("batches"), json):
             return
-        experiment, text, folder = _resumed(resume, settings)
+        experiment, text, folder = _resumed(resume, settings, corpus)
     else:
         chosen = experiments.scheme_options(scheme, train, scheme_fields.pop("sample", None))
         experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out)
@@ -159,16 +160,22 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
     ]
     if any(value is not None for value in others) or preset != "paper":
         wrong.append(
-            "--resume needs nothing else: leave out CORPUS, --out, --preset and the scheme, which the run knows."
+            "--resume needs nothing else: leave out --out, --preset and the scheme, which the run knows. "
+            "CORPUS is for a text that lies elsewhere now."
         )
     if wrong:
         raise ConfigurationError(*wrong)
 
 
-def _resumed(resume: Path, settings: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
+def _resumed(resume: Path, settings: dict[str, Any], corpus: str | None) -> tuple[Experiment, Corpus, Path]:
+    from unroll.corpus.open_corpora import open_corpus
+    from unroll.runs.folder import RunFolder
     from unroll.training.preflight import resume as ready
 
-    experiment, text, notes = ready(resume, settings.get("batches"), settings.get("device"), settings.get("threads"))
+    # Where the run was trained on a text in memory, nothing says how it was read, and its hash decides alone.
+    moved = None if corpus is None else open_corpus(replace(RunFolder(resume).experiment, corpus=corpus))
+    changes = (settings.get(name) for name in ("batches", "device", "threads"))
+    experiment, text, notes = ready(resume, *changes, corpus=moved)
     for note in notes:
         warn(note)
     return experiment, text, resume

@@ -1,6 +1,6 @@
 """A run's folder: what is written when, what is checked when it is read.
 
-    run.toml               the whole configuration, resolved
+    run.toml               the whole configuration, resolved; the corpus as it lies seen from this folder
     status.json            training, interrupted, finished or stopped; the batch; what it ran on
     vocabulary.json        kind, and symbols in id order
     metrics.jsonl          one line an evaluation
@@ -32,7 +32,7 @@ from unroll.base.untrusted import KILOBYTE, MEGABYTE
 from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
-from unroll.runs import metric_lines, status_file
+from unroll.runs import corpus_place, metric_lines, status_file
 from unroll.runs.checkpoints import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class RunFolder:
         """Write down what will be trained, into an empty folder."""
         self.refuse_occupied()
         atomic_files.write(self.path / "vocabulary.json", vocabulary.to_json().encode())
-        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+        self.experiment = experiment
 
     def begin(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
         """Create the folder unless it is a run already; what a crash left of an earlier attempt is cleared away."""
@@ -153,14 +153,17 @@ class RunFolder:
         """run.toml, read and checked."""
         where = str(self.path / "run.toml")
         try:
-            return self._meaning("run.toml", read_toml)
+            return self._meaning("run.toml", self._read)
         except ConfigurationError as error:
             # What is out of range is said as for an option, which is in no file.
             raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
 
     @experiment.setter
     def experiment(self, experiment: Experiment) -> None:
-        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+        atomic_files.write(self.path / "run.toml", write_toml(corpus_place.shared(experiment, self.path)).encode())
+
+    def _read(self, text: str, where: str) -> Experiment:
+        return corpus_place.whole(read_toml(text, where), self.path)
 
     def described(self) -> tuple[Experiment, list[str]]:
         """What was trained, as far as the weights tell, and in words what run.toml says otherwise."""
@@ -173,7 +176,7 @@ class RunFolder:
         if not changes:
             title = _saved(facts).title
             return experiment, [] if experiment.title == title else [f"title was {title}, is {experiment.title}"]
-        return _saved(facts), changes
+        return replace(_saved(facts), corpus=experiment.corpus), changes
 
     def require_identity(self, experiment: Experiment) -> None:
         """An experiment must be the one that status.json knows, where no weights tell more; a run may get longer."""

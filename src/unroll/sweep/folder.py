@@ -23,6 +23,7 @@ from unroll.base.untrusted import MEGABYTE
 from unroll.base.version import VERSION
 from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, from_tables, to_tables
+from unroll.runs import corpus_place
 from unroll.runs.folder import RunFolder
 from unroll.sweep import table
 from unroll.sweep.deduplicate import Training, named
@@ -120,17 +121,19 @@ class SweepFolder:
                 name = entry["run"]
                 if not isinstance(name, str) or not _safe(name):
                     raise ValueError
-                asked.setdefault(name, []).append(_experiment(entry["experiment"], str(where)))
+                experiment = corpus_place.whole(_experiment(entry["experiment"], str(where)), self.path)
+                asked.setdefault(name, []).append(experiment)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(f"{where} is damaged: it is no sweep. Bring it back, or start a new one.") from None
         return [named(name, group) for name, group in asked.items()]
 
     @trainings.setter
     def trainings(self, trainings: Sequence[Training]) -> None:
-        asked = [
-            {"run": t.name, "experiment": {**to_tables(e), **provenance.tables(e)}} for t in trainings for e in t.asked
-        ]
+        asked = [{"run": t.name, "experiment": self._tables(e)} for t in trainings for e in t.asked]
         atomic_files.write(self.path / "sweep.json", _json(untrusted.sealed({"unroll": VERSION, "asked": asked})))
+
+    def _tables(self, experiment: Experiment) -> dict[str, Any]:
+        return {**to_tables(corpus_place.shared(experiment, self.path)), **provenance.tables(experiment)}
 
     @property
     def plan(self) -> Plan | None:

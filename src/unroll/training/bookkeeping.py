@@ -19,7 +19,7 @@ from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.network import States
-from unroll.runs import metric_lines
+from unroll.runs import corpus_place, metric_lines
 from unroll.runs.checkpoints import Checkpoint
 from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
@@ -323,7 +323,7 @@ class Bookkeeping:
         experiment = self.experiments[m]
         return {
             "identity": experiment.identity,
-            "run": write_toml(experiment),
+            "run": write_toml(corpus_place.nameless(experiment)),
             "vocabulary": self.vocabularies[m],
             "seconds": repr(self.seconds),
             "evaluating": repr(self.evaluating),

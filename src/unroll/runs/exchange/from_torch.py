@@ -21,6 +21,7 @@ from unroll.engines import devices
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.experiment.scheme import Scheme
 from unroll.model.precisions import PRECISIONS
+from unroll.runs import corpus_place
 from unroll.runs.exchange.parts import Parts
 from unroll.runs.exchange.sequence_model import SequenceModel
 from unroll.runs.folder import RunFolder
@@ -118,7 +119,7 @@ def _facts(experiment: Experiment, vocabulary: Vocabulary) -> dict[str, str]:
     """What the weights carry, as after a training of no batches."""
     return {
         "identity": experiment.identity,
-        "run": write_toml(experiment),
+        "run": write_toml(corpus_place.nameless(experiment)),
         "vocabulary": vocabulary.digest,
         "seconds": "0.0",
         "evaluating": "0.0",
