@@ -25,6 +25,7 @@ from unroll.sweep.deduplicate import distinct
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Begun, Progressed, Scored
 from unroll.sweep.sweep import Planned, describe, make_plan, results
+from unroll.training.bookkeeping import evaluation_points
 
 TINY = ["--k2", 10, "--hidden", 8, "--dense", 12, "--rows", 4, "--threads", 1, "--batches", 6, "--device", "cpu"]
 
@@ -275,3 +276,14 @@ def test_two_texts_of_one_name_are_told_apart_and_each_has_its_best_run(tmp_path
     names = {f"text ({hashlib.sha256(text.read_bytes()).hexdigest()[:8]})" for text in texts}
     assert {row["corpus"] for row in rows} == names
     assert set(table.best(rows)) == names
+
+
+def test_a_plan_counts_evaluation_and_names_what_makes_it_shorter(tmp_path: Path) -> None:
+    asked = ("sweep", "markov", *TINY, "--seeds", 2, "--plan", "--test-tokens", 3000, "--batches", 60)
+    many = unroll(*asked).out
+    assert re.search(r"of training and [\d.]+ \w+ of evaluation\n", many)
+    assert re.search(r"^about .* in all: .* of training, .* of evaluation \(\d+%\)$", many, re.MULTILINE)
+    points = len(evaluation_points(60))
+    assert f"Each run is evaluated {points} times: --evaluations N makes it N times" in many
+    few = unroll(*asked[:-4], "--test-tokens", 20, "--batches", 4000, "--evaluations", 2).out
+    assert "--evaluations N" not in few

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,9 @@ from unroll.sweep import launchers
 if TYPE_CHECKING:
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.forecast import Forecast
+
+LARGE_SHARE = 0.3  # of a sweep's time
 
 
 def sweep(
@@ -173,12 +176,14 @@ def _print_plan(
     rows = sum(len(training.asked) for training in trainings)
     counts = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
     show(", ".join(counted(number, noun) for number, noun in counts))
-    experiments = {training.name: training.experiment for training in trainings}
+    from unroll.sweep.forecast import forecast
+
+    times = forecast(plan, {training.name: training.experiment for training in trainings}, library)
     for fleet in plan.fleets:
-        took = sum(experiments[name].batches for name in fleet.runs) * (fleet.milliseconds or 0.0) / 1000
-        about = f", about {duration(took)} of training" if took else ""
+        took = times[fleet.name]
+        about = f"about {duration(took.training)} of training and {duration(took.evaluation)} of evaluation"
         show()
-        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
+        show(f"fleet {fleet.name}: {in_words(fleet)}, {about}")
         for name in fleet.runs:
             show(f"  {name}")
     for name, reason in plan.refused.items():
@@ -188,6 +193,25 @@ def _print_plan(
     for change in plan.changes:
         show()
         show(change)
+    if times:
+        show()
+        _show_total(list(times.values()))
+
+
+def _show_total(times: Sequence[Forecast]) -> None:
+    """All fleets together, one after another; where evaluation is a large share of it, what makes it smaller."""
+    training, evaluation = sum(one.training for one in times), sum(one.evaluation for one in times)
+    share = evaluation / max(training + evaluation, 1e-9)
+    show(
+        f"about {duration(training + evaluation)} in all: {duration(training)} of training, "
+        f"{duration(evaluation)} of evaluation ({share:.0%})"
+    )
+    most = max(one.evaluations for one in times)
+    if share > LARGE_SHARE:
+        show(
+            f"Each run is evaluated {most} times: --evaluations N makes it N times, and --test-tokens N scores less "
+            "of the test set."
+        )
 
 
 def _sweep(
