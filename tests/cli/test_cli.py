@@ -87,6 +87,7 @@ def test_a_run_folder_holds_what_the_spec_says_and_no_checkpoints(run: Path) -> 
         "vocabulary.json",
         "weights.safetensors",
         "metrics.jsonl",
+        "samples.jsonl",
         "perplexity.png",
     }
     configuration = tomllib.loads((run / "run.toml").read_text())

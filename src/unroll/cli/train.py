@@ -13,7 +13,7 @@ import typer
 from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
 from unroll.cli import options
 from unroll.cli.options import option
-from unroll.cli.screen import duration, print_json, say, shell_word, warn
+from unroll.cli.screen import duration, print_json, say, say_words, shell_word, warn
 from unroll.experiment import experiment as experiments
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.run_names import run_name, shape_of
@@ -76,9 +76,10 @@ def train(
         experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out)
     if not quiet:
         kind = text.vocabulary.kind
-        say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
-        say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
-    _train(experiment, text, folder, resume is not None, save_every, quiet, json)
+        say_words(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
+        say_words(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
+    choosing = resume is None and preset == "paper" and "hidden" not in settings
+    _train(experiment, text, folder, resume is not None, save_every, quiet, json, choosing)
 
 
 def _where(experiment: Experiment) -> str:
@@ -174,8 +175,8 @@ def _resumed(resume: Path, settings: dict[str, Any], corpus: str | None) -> tupl
 
     # Where the run was trained on a text in memory, nothing says how it was read, and its hash decides alone.
     moved = None if corpus is None else open_corpus(replace(RunFolder(resume).experiment, corpus=corpus))
-    changes = (settings.get(name) for name in ("batches", "device", "threads"))
-    experiment, text, notes = ready(resume, *changes, corpus=moved)
+    batches, device, threads = (settings.get(name) for name in ("batches", "device", "threads"))
+    experiment, text, notes = ready(resume, batches, device, threads, moved)
     for note in notes:
         warn(note)
     return experiment, text, resume
@@ -198,15 +199,27 @@ def _scored(experiment: Experiment, text: Corpus) -> str:
 
 
 def _train(
-    experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
+    experiment: Experiment,
+    text: Corpus,
+    folder: Path,
+    resumed: bool,
+    save_every: int | None,
+    quiet: bool,
+    json: bool,
+    choosing: bool,
 ) -> None:
-    from unroll.cli.display import watch
+    from unroll.cli.display import advised, watch
     from unroll.runs import curve
     from unroll.runs.folder import RunFolder
+    from unroll.sampling.while_training import draw
     from unroll.training.loop import train_fleet
 
     try:
-        watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)
+        before: list[dict[str, Any]] = []
+        with suppress(UnrollError):  # what is wrong with them is said where the run goes on
+            before = RunFolder(folder).metrics if resumed else []
+        events = train_fleet([experiment], [text], [folder], resumed, save_every, draw)
+        watch(advised(events) if choosing and not quiet else events, quiet, before)
     except Interrupted:
         say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise
@@ -222,10 +235,11 @@ def _train(
     if quiet:
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
-        say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f} over {_scored(experiment, text)}")
+        number = math.inf if value is None else value
+        say_words(f"{procedure:<12} perplexity {number:,.4f} over {_scored(experiment, text)}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
-    say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
+    say_words(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
     name = shell_word(folder)
     drawn = f"Curve: {folder / curve.NAME}.  " if problem is None else ""
     say(f"{drawn}Next:  unroll sample {name}  or  unroll eval {name}")

@@ -4,6 +4,7 @@
     status.json            training, interrupted, finished or stopped; the batch; what it ran on
     vocabulary.json        kind, and symbols in id order
     metrics.jsonl          one line an evaluation
+    samples.jsonl          a short text of the model at each evaluation, where `unroll train` trained it; not sealed
     weights.safetensors    when it has ended
     checkpoints/           until then: the last two, from which it resumes exactly
     perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
@@ -19,6 +20,7 @@ and digests of the vocabulary and of the metrics. No clock is in them, so that e
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -47,6 +49,7 @@ SIZES = {
     "status.json": 64 * KILOBYTE,
     "vocabulary.json": 64 * MEGABYTE,
     "metrics.jsonl": 16 * MEGABYTE,
+    "samples.jsonl": None,  # is never read, and decides nothing
     "weights.safetensors": None,  # follows from the model
     "perplexity.png": None,  # is never read
 }
@@ -273,10 +276,16 @@ class RunFolder:
         before = self._last_line[1]
         self._last_line = atomic_files.append(path, metric_lines.write(before, said)), metric_lines.link(before, said)
 
+    def keep_sample(self, sample: Mapping[str, Any]) -> None:
+        """Add a short text of the model."""
+        atomic_files.append(self.path / "samples.jsonl", json.dumps(sample))
+
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint that counts the metrics so far; the last two are kept."""
         content = self._metrics_bytes()
         known = {"batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
+        samples = self.path / "samples.jsonl"
+        known["samples_bytes"] = str(samples.stat().st_size if untrusted.is_regular(samples) else 0)
         self._checkpoints.write(batch, tensors, {**facts, **known})
 
     def checkpoints(self) -> list[int]:
@@ -343,9 +352,13 @@ class RunFolder:
                 warnings.append(f"{error} It is passed over.")
 
     def rewind(self, checkpoint: Checkpoint) -> None:
-        """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
+        """Cut metrics.jsonl and samples.jsonl to what a checkpoint counts, and drop the checkpoints after it."""
         if untrusted.present(self.path / "metrics.jsonl"):
             atomic_files.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
+        counted, samples = checkpoint.facts.get("samples_bytes", "0"), self.path / "samples.jsonl"
+        if untrusted.present(samples):
+            size = int(counted) if counted.isdecimal() else 0
+            atomic_files.cut(samples, min(size, samples.stat().st_size))  # it may have been deleted, or cut by hand
         self._checkpoints.drop(after=checkpoint.batch)
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,12 +18,13 @@ from unroll.engines import devices
 from unroll.experiment import provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
+from unroll.model.model import Model
 from unroll.model.network import States
 from unroll.runs import corpus_place, metric_lines
 from unroll.runs.checkpoints import Checkpoint
 from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
-from unroll.training.events import Ended, Evaluated, Event, Warned
+from unroll.training.events import Ended, Evaluated, Event, Resumed, Warned
 from unroll.training.learner import Learner
 from unroll.training.signals import Watch
 
@@ -31,6 +32,8 @@ SAVE_SECONDS = 10.0
 SAVE_COST = 50.0  # a save every 50 times its own duration costs 2 %
 BATCHES_BETWEEN_LOOKS = 100  # at the flags on the device
 
+# A short text from a model of one run, as a line of samples.jsonl without its batch; None where it writes none.
+Draw = Callable[[Model, Experiment, Corpus], dict[str, Any] | None]
 Happening = TypeVar("Happening", bound=Event)
 
 
@@ -54,6 +57,18 @@ def evaluation_points(batches: int, count: int | None = None) -> tuple[int, ...]
     return (*sorted(points), batches)
 
 
+def seldom(batches: int, count: int | None = None) -> tuple[int, ...]:
+    """The evaluation points at which a further power of 4 is reached, and the last.
+
+    >>> seldom(12800)
+    (1, 4, 18, 79, 264, 1133, 4852, 12800)
+    """
+    points = evaluation_points(batches, count)
+    powers = [(point.bit_length() - 1) // 2 for point in points]
+    first = [point for n, point in enumerate(points) if n == 0 or powers[n] > powers[n - 1]]
+    return tuple(sorted({*first, batches}))
+
+
 class Bookkeeping:
     """Clocks, evaluations, saving and ending of runs."""
 
@@ -64,8 +79,10 @@ class Bookkeeping:
         folders: Sequence[RunFolder],
         watch: Watch,
         save_every: int | None,
+        draw: Draw | None = None,
     ) -> None:
         self.learner, self.folders, self.watch, self.save_every = learner, folders, watch, save_every
+        self.draw, self.corpora = draw, corpora
         self.experiments = learner.experiments
         # The runs that are evaluated at each point of the grid.
         self.grid: dict[int, list[int]] = {}
@@ -104,6 +121,8 @@ class Bookkeeping:
             self.seen = self.learner.look()
             for message in messages:
                 yield self.event(Warned, message=message)
+            if self.learner.count:
+                yield self.event(Resumed)
         self._report("training")
         if not self.ended:
             self.learner.prepare()  # before the clock runs: what is made once is no training
@@ -187,6 +206,12 @@ class Bookkeeping:
         self.seen = self.learner.look()
         self.seconds += (time.perf_counter() - began) / len(self.folders)
 
+    @property
+    def is_to_evaluate(self) -> bool:
+        """Whether a run has reached a point of the grid at which it was not yet evaluated."""
+        count = self.learner.count
+        return any(not self.done[m] and self.evaluated[m] < count for m in self.grid.get(count, []))
+
     def evaluate_due(self) -> Iterator[Event]:
         """Evaluate the runs that have reached a point of the grid; end those that diverged or are through."""
         if not self._looks():
@@ -204,7 +229,8 @@ class Bookkeeping:
                 continue
             self.folders[m].record(lines[m])
             self.evaluated[m] = count
-            yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
+            sample = self._sample(m)
+            yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]), sample=sample)
             own = lines[m]["perplexity"][self.experiments[m].scheme.sample]
             if not math.isfinite(own):
                 self.learner.fleet.last_M[m] = count  # its slot is computed no more
@@ -231,6 +257,23 @@ class Bookkeeping:
             }
             for m, loss in zip(due, self.learner.take_losses(due), strict=True)
         }
+
+    def _sample(self, m: int) -> dict[str, Any] | None:
+        """A short text of the run as it is now, kept in its folder, where somebody gave what draws one."""
+        if self.draw is None or not self._draws(m):
+            return None
+        began = time.perf_counter()
+        drawn = self.draw(self.learner.model.runs([m]), self.experiments[m], self.corpora[m])
+        line = {"batch": self.learner.count, **drawn} if drawn is not None else None
+        if line is not None:
+            self.folders[m].keep_sample(line)
+        self.evaluating += time.perf_counter() - began
+        return line
+
+    def _draws(self, m: int) -> bool:
+        """Whether a text is drawn now: at each evaluation; where the host waits for a device, at few of them."""
+        experiment, count = self.experiments[m], self.learner.count
+        return self.learner.engine.looks_cost_nothing or count in seldom(experiment.batches, experiment.evaluations)
 
     def _procedures(self, m: int) -> tuple[str, ...]:
         """What a run is scored under now: the scheme's own procedure; both at the last point, or when asked."""

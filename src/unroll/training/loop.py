@@ -29,8 +29,8 @@ from unroll.runs import curve
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
 from unroll.training import occupied
-from unroll.training.bookkeeping import Bookkeeping
-from unroll.training.events import Event, Stepped
+from unroll.training.bookkeeping import Bookkeeping, Draw
+from unroll.training.events import Evaluating, Event, Stepped
 from unroll.training.learner import Learner
 from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
@@ -143,13 +143,14 @@ def train_fleet(
     outs: Sequence[str | Path],
     resume: bool = False,
     save_every: int | None = None,
+    draw: Draw | None = None,
 ) -> Generator[Event, None, None]:
     """Train runs side by side, each into its own folder; with `resume`, from the newest batch that all of them hold.
 
     Checkpoints are made by the clock, or every `save_every` batches. A loop over this that is left early (by `break`,
-    an exception, the end of the program) saves, as Ctrl-C does.
+    an exception, the end of the program) saves, as Ctrl-C does. `draw` draws a text at each evaluation, which is kept.
     """
-    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every))
+    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every, draw))
 
 
 def _train(
@@ -158,6 +159,7 @@ def _train(
     outs: Sequence[str | Path],
     resume: bool,
     save_every: int | None,
+    draw: Draw | None,
 ) -> Generator[Event, None, None]:
     experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
     refuse_hopeless(experiments, corpora)
@@ -168,10 +170,12 @@ def _train(
         folders = _held(held, experiments, corpora, outs, resume)
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
-        books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
+        books, process = Bookkeeping(learner, corpora, folders, watch, save_every, draw), os.getpid()
         yield from books.start(resume)
         try:
             while not books.ended:
+                if books.is_to_evaluate:
+                    yield books.event(Evaluating)
                 # All of it before any is shown: in the midst of it there is nothing whole to save.
                 yield from [*books.evaluate_due()]
                 if books.ended:
