@@ -287,3 +287,15 @@ def test_a_plan_counts_evaluation_and_names_what_makes_it_shorter(tmp_path: Path
     assert f"Each run is evaluated {points} times: --evaluations N makes it N times" in many
     few = unroll(*asked[:-4], "--test-tokens", 20, "--batches", 4000, "--evaluations", 2).out
     assert "--evaluations N" not in few
+
+
+def test_a_plan_whose_text_is_gone_is_still_printed(corpus: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(corpus.read_bytes())
+    swept = unroll("sweep", text, *TINY, "--k1", 5, "--seeds", 2, "--most", 2, "--out", tmp_path / "sweep", "-q")
+    assert swept.code == 0, swept.err
+    text.unlink()
+    result = unroll("sweep", "--resume", tmp_path / "sweep", "--plan")
+    assert result.code == 0, result.err
+    assert "fleet 1: 2 runs" in result.out
+    assert "of evaluation" not in result.out

@@ -52,7 +52,9 @@ def say_words(text: str) -> None:
     if not sys.stderr.isatty():
         say(text)
         return
-    for line in wrap(one_line(text), shutil.get_terminal_size().columns, break_on_hyphens=False):
+    width = shutil.get_terminal_size().columns
+    # Indented, so that no name within a sentence begins a line.
+    for line in wrap(one_line(text), width, break_on_hyphens=False, subsequent_indent="  "):
         say(line)
 
 

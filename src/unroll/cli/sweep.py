@@ -180,10 +180,11 @@ def _print_plan(
 
     times = forecast(plan, {training.name: training.experiment for training in trainings}, library)
     for fleet in plan.fleets:
-        took = times[fleet.name]
-        about = f"about {duration(took.training)} of training and {duration(took.evaluation)} of evaluation"
+        about = ""
+        if took := times.get(fleet.name):
+            about = f", about {duration(took.training)} of training and {duration(took.evaluation)} of evaluation"
         show()
-        show(f"fleet {fleet.name}: {in_words(fleet)}, {about}")
+        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
         for name in fleet.runs:
             show(f"  {name}")
     for name, reason in plan.refused.items():
@@ -193,7 +194,7 @@ def _print_plan(
     for change in plan.changes:
         show()
         show(change)
-    if times:
+    if times and len(times) == len(plan.fleets):
         show()
         _show_total(list(times.values()))
 

@@ -48,5 +48,6 @@ def whole(experiment: Experiment, folder: Path) -> Experiment:
     way = experiment.corpus
     while way.startswith(SEEN_FROM_HERE):
         way = way.partition("/")[2]
-    others = [str(parent / way) for parent in (*start.parents[:MOST_PARENTS], Path.cwd())]
+    others = [str(parent / way) for parent in start.parents[:MOST_PARENTS]]
+    others.append(os.path.abspath(way) if os.path.isdir(".") else way)  # a working directory may have been deleted
     return replace(experiment, corpus=next(filter(os.path.exists, (here, *others)), here))

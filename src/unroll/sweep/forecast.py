@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from unroll.base.errors import UnrollError
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
@@ -20,6 +21,7 @@ from unroll.model import conditioning
 from unroll.runs.perplexities import token_nll
 from unroll.sweep import measuring
 from unroll.sweep.plan import Fleet, Plan
+from unroll.training import memory
 from unroll.training.bookkeeping import evaluation_points
 from unroll.training.learner import Learner
 
@@ -37,7 +39,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, experiments: Mapping[str, Experiment], library: Library) -> dict[str, Forecast]:
-    """The forecast of each fleet by its name; the smallest fleets are tried first."""
+    """The forecast of each fleet that can be tried here, by its name; the smallest fleets are tried first."""
     forecasts: dict[str, Forecast] = {}
     spent = train_rate = score_rate = 0.0
     for fleet in sorted(plan.fleets, key=lambda fleet: fleet.work):
@@ -45,18 +47,25 @@ def forecast(plan: Plan, experiments: Mapping[str, Experiment], library: Library
             replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
             for name in fleet.runs
         ]
-        corpora = [library.open(run) for run in runs]
-        batches, positions = sum(run.batches for run in runs), _positions(runs, corpora)
-        if spent < PATIENCE:
-            began = time.perf_counter()
-            each = fleet.milliseconds or measuring.pace(runs, corpora, lambda: None).milliseconds
-            train_rate = each / 1000 * batches / fleet.work
-            score_rate = _token_seconds(runs, corpora) / _work(fleet, batches)
-            spent += time.perf_counter() - began
+        batches = sum(run.batches for run in runs)
+        try:
+            corpora = [library.open(run) for run in runs]
+            if spent < PATIENCE:
+                began = time.perf_counter()
+                each = fleet.milliseconds or measuring.pace(runs, corpora, lambda: None).milliseconds
+                train_rate = each / 1000 * batches / fleet.work
+                score_rate = _token_seconds(runs, corpora) / _work(fleet, batches)
+                spent += time.perf_counter() - began
+        except Exception as error:
+            if not (isinstance(error, UnrollError) or memory.ran_out(error)):
+                raise
+            continue  # its text, its device or its memory is not to be had here: training says so
+        finally:
+            devices.give_back()
         points = max(len(evaluation_points(run.batches, run.evaluations)) for run in runs)
-        seconds = score_rate * _work(fleet, batches) * positions
+        seconds = score_rate * _work(fleet, batches) * _positions(runs, corpora)
         forecasts[fleet.name] = Forecast(train_rate * fleet.work, seconds, points)
-    return {fleet.name: forecasts[fleet.name] for fleet in plan.fleets}
+    return forecasts
 
 
 def _work(fleet: Fleet, batches: int) -> float:
