@@ -17,8 +17,8 @@ from unroll.experiment.experiment import Experiment
 from unroll.model.model import Model
 from unroll.sampling.host_loop import Stream, generate
 
-TOKENS = 100
-SHARE = 100  # a text has at most one token for so many that the evaluation scores: drawing one by one takes longer
+LEAST, MOST = 10, 100  # tokens of a text
+SHARE = 100  # between these, one token for so many that an evaluation scores: drawing one by one takes longer
 TEMPERATURE = 0.7
 
 
@@ -26,7 +26,7 @@ def draw(model: Model, experiment: Experiment, corpus: Corpus) -> dict[str, Any]
     """The text, and how it was drawn; None from a model that writes nothing, since it has diverged."""
     k2, procedure = experiment.scheme.k2, experiment.scheme.sample
     test = corpus.test_ids(experiment.split_seed)[: experiment.test_tokens]
-    tokens = max(1, min(TOKENS, len(test) // SHARE))
+    tokens = max(LEAST, min(MOST, len(test) // SHARE))
     stream = Stream(test[:k2].astype(np.int64), tokens, Decoding(TEMPERATURE), experiment.seed)
     try:
         ids = [drawn.ids[0] for drawn in generate(model, [stream], k2, procedure)]
