@@ -187,7 +187,8 @@ def result(out: Path) -> dict[str, Any]:
     return {
         **tensors,
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
-        "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
+        "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating", "clocks")},
+        "weights.safetensors": (out / "weights.safetensors").read_bytes(),
         "files": sorted(p.name for p in out.iterdir()),
     }
 

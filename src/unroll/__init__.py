@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
     from unroll.sweep.sweep import train_all
-    from unroll.training.events import Ended, Evaluated, Stepped, Warned
+    from unroll.training.events import Ended, Evaluated, Evaluating, Resumed, Stepped, Warned
     from unroll.training.from_weights import train_from
     from unroll.training.loop import resume, train, train_fleet
 
@@ -46,6 +46,8 @@ _HOMES = {
     "resume": "training.loop",
     "Stepped": "training.events",
     "Evaluated": "training.events",
+    "Evaluating": "training.events",
+    "Resumed": "training.events",
     "Ended": "training.events",
     "Warned": "training.events",
     "train_fleet": "training.loop",
@@ -89,6 +91,7 @@ __all__ = [
     "Drift",
     "Ended",
     "Evaluated",
+    "Evaluating",
     "Experiment",
     "HiddenStates",
     "Interrupted",
@@ -96,6 +99,7 @@ __all__ = [
     "Perplexity",
     "Recurrent",
     "Request",
+    "Resumed",
     "Run",
     "Sample",
     "Scheme",

@@ -83,6 +83,13 @@ def go_on(path: str | Path) -> str:
     return f"unroll train --resume {path}" if _at_a_shell else f"unroll.resume({str(path)!r})"
 
 
+def go_on_with_text(path: str | Path) -> str:
+    """How to go on with a run whose text lies elsewhere now, in the words of the door."""
+    if _at_a_shell:
+        return f"If it lies elsewhere now, say where: unroll train CORPUS --resume {path}"
+    return f"If it lies elsewhere now, open it and give it: unroll.resume({str(path)!r}, corpus=…)"
+
+
 def go_on_with_sweep(path: str | Path) -> str:
     """How to go on with a sweep, in the words of the door."""
     return f"unroll sweep --resume {path}" if _at_a_shell else f"unroll.train_all(…, out={str(path)!r})"

@@ -103,7 +103,7 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
         f"{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
         f"at most {most:,.1f} GB at a time"
     )
-    show_fleets(plan, seconds)
+    show_fleets(plan, {name: f"{duration(each)} of training" for name, each in seconds.items()})
 
 
 def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import option
-from unroll.cli.screen import print_json, say, shell_word, show, warn
+from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
 from unroll.experiment import config_file, grids, spelled
 from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment, scheme_options
@@ -24,6 +24,9 @@ from unroll.sweep import launchers
 if TYPE_CHECKING:
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.forecast import Forecast
+
+LARGE_SHARE = 0.3  # of a sweep's time
 
 
 def sweep(
@@ -208,16 +211,36 @@ def _print_plan(
     rows = sum(len(training.asked) for training in trainings)
     counts = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
     show(", ".join(counted(number, noun) for number, noun in counts))
-    experiments = {training.name: training.experiment for training in trainings}
-    seconds = {
-        fleet.name: sum(experiments[name].batches for name in fleet.runs) * fleet.milliseconds / 1000
-        for fleet in plan.fleets
-        if fleet.milliseconds
+    from unroll.sweep.forecast import forecast
+
+    times = forecast(plan, {training.name: training.experiment for training in trainings}, library)
+    words = {
+        name: f"{duration(one.training)} of training and {duration(one.evaluation)} of evaluation"
+        for name, one in times.items()
     }
-    show_fleets(plan, seconds)
+    show_fleets(plan, words)
     for change in plan.changes:
         show()
         show(change)
+    if times and len(times) == len(plan.fleets):
+        show()
+        _show_total(list(times.values()))
+
+
+def _show_total(times: Sequence[Forecast]) -> None:
+    """All fleets together, one after another; where evaluation is a large share of it, what makes it smaller."""
+    training, evaluation = sum(one.training for one in times), sum(one.evaluation for one in times)
+    share = evaluation / max(training + evaluation, 1e-9)
+    show(
+        f"about {duration(training + evaluation)} in all: {duration(training)} of training, "
+        f"{duration(evaluation)} of evaluation ({share:.0%})"
+    )
+    most = max(one.evaluations for one in times)
+    if share > LARGE_SHARE:
+        show(
+            f"Each run is evaluated {most} times: --evaluations N makes it N times, and --test-tokens N scores less "
+            "of the test set."
+        )
 
 
 def _sweep(

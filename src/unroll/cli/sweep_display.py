@@ -8,10 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from unroll.base.live import GAP, fitting
 from unroll.base.printable import one_line
-from unroll.cli.screen import console, duration, say, show, warn
+from unroll.cli.moving import fields_in_lines, moving
+from unroll.cli.screen import console, dim, duration, say, show, warn
 from unroll.sweep import table
 from unroll.sweep.answers import Standing, answers
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
 REFRESH = 4  # times a second
 PLAIN_SECONDS = 10.0  # between two plain lines of progress
-ROUND = 5  # lines around the table of runs
+ROUND, WIDE = 5, 80  # lines around the table of runs
+COLUMNS_FROM = (46, 62, 72)  # widths from which there is room for one more column
 OVER = ("finished", "stopped", "failed")
 
 
@@ -166,28 +170,33 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        names = self.shown(max(height - ROUND, 1))
+        names = self.shown(max(height - ROUND - (width < WIDE), 1))
         short = dict(zip(self.runs, shortened(list(self.runs)), strict=True))
-        grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", width=min(width, 120))
+        grid = Table(box=None, padding=(0, 2, 0, 0), header_style=dim(), width=min(width, 120))
         grid.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
-        for title in ("batch", "perplexity", "lowest"):
-            grid.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
-        grid.add_column("", no_wrap=True, overflow="ellipsis")
+        # A narrow terminal has room for the first columns, after the run's name.
+        columns = ("batch", "perplexity", "lowest", "")[: 1 + sum(width >= least for least in COLUMNS_FROM)]
+        for title in columns:
+            grid.add_column(title, justify="right" if title else "left", no_wrap=True, overflow="ellipsis")
         for name in names:
             run = self.runs[name]
-            colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": "dim"}.get(run.state, "")
+            colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": dim()}.get(run.state, "")
             score = " / ".join("∞" if v is None else f"{v:,.3f}" for v in run.perplexity.values())
             lowest = f"{run.lowest:,.3f}" if math.isfinite(run.lowest) else ""
             batch = f"{run.batch:,} / {run.batches:,}"
-            grid.add_row(one_line(short[name]), batch, score, lowest, Text(run.state, colour))
+            cells = (batch, score, lowest, Text(run.state, colour))
+            grid.add_row(one_line(short[name]), *cells[: len(columns)])
         parts: list[RenderableType] = [grid]
         if len(names) < len(self.runs):
-            parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", "dim"))
+            parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", dim()))
         done = self.work_done()
         bar = Table.grid(padding=(0, 2))
+        length = min(30, width // 4)
         fleet = f"fleet {self.count(self.latest)}" if self.latest else "starting"
-        bar.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{done:.0%}", fleet, self.left())
-        return Group(*parts, bar, Text(self.summary()), Text(self.pace()))
+        said = fitting(GAP.join(filter(None, (f"{done:.0%}", self.left(), fleet))), width - length - 2)
+        bar.add_row(ProgressBar(total=1.0, completed=done, width=length), said)
+        words = fields_in_lines([*wrap(self.summary(), width), *self.pace().split(GAP)], width, 3)
+        return Group(*parts, bar, *map(Text, words))
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -199,15 +208,10 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 
 def _live(reports: Iterable[Report]) -> None:
-    from rich.live import Live
     from rich.text import Text
 
     screen, board, drawn = console(), Board(), 0.0
-    with Live(console=screen, auto_refresh=False, transient=False) as live:
-
-        def draw() -> None:
-            live.update(board.render(screen.width, screen.height), refresh=True)
-
+    with moving(screen, lambda: board.render(screen.width, screen.height)) as draw:
         for report in reports:
             board.take(report)
             if isinstance(report, Noted):
@@ -245,10 +249,10 @@ def _plain(reports: Iterable[Report]) -> None:
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def show_fleets(plan: Plan, seconds: Mapping[str, float]) -> None:
-    """The runs of each fleet, with its seconds of training where they are known; and what cannot be trained."""
+def show_fleets(plan: Plan, times: Mapping[str, str]) -> None:
+    """The runs of each fleet, with its time in words where that is known; and what cannot be trained."""
     for fleet in plan.fleets:
-        about = f", about {duration(seconds[fleet.name])} of training" if fleet.name in seconds else ""
+        about = f", about {times[fleet.name]}" if fleet.name in times else ""
         show()
         show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
         for name in fleet.runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
 from unroll.cli import beginning, options
 from unroll.cli.options import option
-from unroll.cli.screen import duration, print_json, say, shell_word, warn
+from unroll.cli.screen import duration, print_json, say, say_words, shell_word, warn
 from unroll.experiment import config_file
 from unroll.experiment import experiment as experiments
 from unroll.experiment.config_file import Written
@@ -78,11 +79,11 @@ def train(
     settings |= {"keep_optimiser": True} if keep_optimiser else {}
     begun = None
     if resume is not None:
-        others = [corpus, out, config, parent, new_symbols, optimiser_state, scheme, train, *scheme_fields.values()]
+        others = [out, config, parent, new_symbols, optimiser_state, scheme, train, *scheme_fields.values()]
         _refuse_contradictions(resume, settings, others, preset)
         if _already_ended(resume, settings.get("batches"), json):
             return
-        experiment, text, folder = _resumed(resume, settings)
+        experiment, text, folder = _resumed(resume, settings, corpus)
     elif parent is not None:
         if config is not None:
             raise ConfigurationError("--from takes that run's own settings: leave out --config, and give options.")
@@ -97,14 +98,15 @@ def train(
         experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out, written)
     if not quiet:
         kind = text.vocabulary.kind
-        say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
+        say_words(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
         if sets := _sets(experiment, text):
-            say(sets)
-        say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
+            say_words(sets)
+        say_words(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
         if begun is not None:
-            say(begun.words)
+            say_words(begun.words)
         beginning.say_extensible(experiment, resume is not None)
-    _train(experiment, text, folder, resume is not None, save_every, quiet, json, [begun])
+    choosing = resume is None and parent is None and preset == "paper" and "hidden" not in settings
+    _train(experiment, text, folder, resume is not None, save_every, quiet, json, [begun], choosing)
 
 
 def _sets(experiment: Experiment, text: Corpus) -> str:
@@ -204,18 +206,22 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
     ]
     if any(value is not None for value in others) or preset != "paper":
         wrong.append(
-            "--resume needs nothing else: leave out CORPUS, --out, --config, --preset and the scheme, which the run "
-            "knows."
+            "--resume needs nothing else: leave out --out, --config, --preset and the scheme, which the run knows. "
+            "CORPUS is for a text that lies elsewhere now."
         )
     if wrong:
         raise ConfigurationError(*wrong)
 
 
-def _resumed(resume: Path, settings: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
+def _resumed(resume: Path, settings: dict[str, Any], corpus: str | None) -> tuple[Experiment, Corpus, Path]:
+    from unroll.corpus.open_corpora import open_corpus
+    from unroll.runs.folder import RunFolder
     from unroll.training.preflight import resume as ready
 
+    # Where the run was trained on a text in memory, nothing says how it was read, and its hash decides alone.
+    moved = None if corpus is None else open_corpus(replace(RunFolder(resume).experiment, corpus=corpus))
     given = {name: value for name, value in settings.items() if name in _RESUMABLE}
-    experiment, text, notes = ready(resume, **given)
+    experiment, text, notes = ready(resume, corpus=moved, **given)
     for note in notes:
         warn(note)
     return experiment, text, resume
@@ -246,14 +252,20 @@ def _train(
     quiet: bool,
     json: bool,
     starts: list[Start | None],
+    choosing: bool,
 ) -> None:
-    from unroll.cli.display import watch
+    from unroll.cli.display import advised, watch
     from unroll.runs import curve, selection
     from unroll.runs.folder import RunFolder
+    from unroll.sampling.while_training import draw
     from unroll.training.loop import train_fleet
 
     try:
-        watch(train_fleet([experiment], [text], [folder], resumed, save_every, starts), text, quiet)
+        before: list[dict[str, Any]] = []
+        with suppress(UnrollError):  # what is wrong with them is said where the run goes on
+            before = RunFolder(folder).metrics if resumed else []
+        events = train_fleet([experiment], [text], [folder], resumed, save_every, starts, draw)
+        watch(advised(events) if choosing and not quiet else events, quiet, before)
     except Interrupted:
         say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise
@@ -265,19 +277,20 @@ def _train(
     if json:
         _print_status(run)
     if status["state"] == "stopped":
-        (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
+        (warn if quiet else say)(f"Stopped. {status['reason']} The weights of batch {status['batch']:,} are kept.")
     elif status.get("reason"):
         (warn if quiet else say)(f"Ended early. {status['reason']}")
     if quiet:
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
-        say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f} over {_scored(experiment, text)}")
+        number = math.inf if value is None else value
+        say_words(f"{procedure:<12} perplexity {number:,.4f} over {_scored(experiment, text)}")
     best = selection.best(lines, experiment)
     if best is not None:
-        say(f"{'best':<12} {best}")
+        say_words(f"{'best':<12} {best}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
-    say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
+    say_words(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
     name = shell_word(folder)
     drawn = f"Curve: {folder / curve.NAME}.  " if problem is None else ""
     say(f"{drawn}Next:  unroll sample {name}  or  unroll eval {name}")

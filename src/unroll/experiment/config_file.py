@@ -15,7 +15,7 @@ from typing import Any
 
 from unroll.base import untrusted
 from unroll.base.errors import ConfigurationError
-from unroll.experiment import provenance
+from unroll.experiment import corpus_place, provenance
 from unroll.experiment.experiment import Experiment, from_options, read_toml, scheme_options
 from unroll.experiment.scheme import Scheme
 from unroll.experiment.usual_words import unknown_argument
@@ -71,7 +71,7 @@ def read(path: str | os.PathLike[str]) -> Written:
         ) from None
     if len(content) > LARGEST:
         raise ConfigurationError(f"The configuration {file} has more than {LARGEST:,} bytes: it is no run.toml.")
-    experiment = read_toml(text, str(file))
+    experiment = corpus_place.whole(read_toml(text, str(file)), file.parent)
     notes = provenance.changes(text, experiment) if experiment.sha256 else []
     if experiment.sha256:
         anew = {name: getattr(Experiment, name) for name in OF_THE_MACHINE}

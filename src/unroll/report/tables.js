@@ -61,6 +61,7 @@ function timingTables(times, paper) {
     && each.hidden === shape.hidden && (each.fleet === 1) === alone);
   const fleets = [...new Set(times.filter((each) => each.fleet > 1).map((each) => each.fleet))].sort((a, b) => a - b);
   const inFleet = `a run in a fleet of ${fleets.join(", ")}`;
+  const small = paper.smaller > 1 ? `, γ divided by ${paper.smaller}` : "";
   const rows = { batch: [], token: [] };
   for (const scheme of [1, 2, 3, 4]) {
     const add = (table, words, cells, first) => {
@@ -74,11 +75,11 @@ function timingTables(times, paper) {
       return usable(value) ? withRatio(value, paper.ms[scheme][i][at]) : null;
     });
     add("batch", `the paper, ${paper.device}`, theirs(0), true);
-    add("batch", "one run alone", ours(0, true, (time) => time.batch_ms));
-    add("batch", inFleet, ours(0, false, (time) => time.batch_ms));
+    add("batch", `one run alone${small}`, ours(0, true, (time) => time.batch_ms));
+    add("batch", inFleet + small, ours(0, false, (time) => time.batch_ms));
     add("token", `the paper, ${paper.device}`, theirs(1), true);
     const samplers = scheme <= 2 ? { windowed_naive: "windowed, as the paper runs it", windowed: "windowed, rolling" } : { progressive: "progressive" };
-    for (const [name, words] of Object.entries(samplers)) add("token", words, ours(1, true, (time) => time.sample_ms[name]));
+    for (const [name, words] of Object.entries(samplers)) add("token", words + small, ours(1, true, (time) => time.sample_ms[name]));
   }
   const table = (words, body) => make("div", {}, make("h3", {}, words),
     scrolling(words, make("table", { class: "times" }, head("scheme", "who", ...shapes.map((shape) => shape.words)), make("tbody", {}, ...body))));

@@ -1,9 +1,10 @@
 """A run's folder: what is written when, what is checked when it is read.
 
-    run.toml               the whole configuration, resolved
+    run.toml               the whole configuration, resolved; the corpus as it lies seen from this folder
     status.json            training, interrupted, finished or stopped; the batch; what it ran on
     vocabulary.json        kind, and symbols in id order
     metrics.jsonl          one line an evaluation
+    samples.jsonl          a short text of the model at each evaluation, where `unroll train` trained it; not sealed
     weights.safetensors    when it has ended
     best.safetensors       then: the weights of its best evaluation; until then they are in the checkpoints
     checkpoints/           until then: the last two, from which it resumes exactly
@@ -16,12 +17,13 @@ metrics.jsonl was. On resume the file is cut back to that, and training says tho
 
 A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
 and only files under the names above are ever deleted. The weights carry what the other files must agree with: run.toml,
-and digests of the vocabulary and of the metrics.
+and digests of the vocabulary and of the metrics. No clock is in them, so that equal runs have equal files of weights.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -34,6 +36,7 @@ from unroll.base.errors import ConfigurationError, RunError
 from unroll.base.untrusted import KILOBYTE, MEGABYTE
 from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
+from unroll.experiment import corpus_place
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
 from unroll.runs import metric_lines, selection, status_file
 from unroll.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
@@ -51,6 +54,7 @@ SIZES = {
     "status.json": 64 * KILOBYTE,
     "vocabulary.json": 64 * MEGABYTE,
     "metrics.jsonl": 16 * MEGABYTE,
+    "samples.jsonl": None,  # is never read, and decides nothing
     "weights.safetensors": None,  # follows from the model
     "best.safetensors": None,  # as well
     KEPT: None,
@@ -100,7 +104,7 @@ class RunFolder:
         """Write down what will be trained, into an empty folder."""
         self.refuse_occupied()
         atomic_files.write(self.path / "vocabulary.json", vocabulary.to_json().encode())
-        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+        self.experiment = experiment
 
     def begin(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
         """Create the folder unless it is a run already; what a crash left of an earlier attempt is cleared away."""
@@ -159,14 +163,17 @@ class RunFolder:
         """run.toml, read and checked."""
         where = str(self.path / "run.toml")
         try:
-            return self._meaning("run.toml", read_toml)
+            return self._meaning("run.toml", self._read)
         except ConfigurationError as error:
             # What is out of range is said as for an option, which is in no file.
             raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
 
     @experiment.setter
     def experiment(self, experiment: Experiment) -> None:
-        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+        atomic_files.write(self.path / "run.toml", write_toml(corpus_place.shared(experiment, self.path)).encode())
+
+    def _read(self, text: str, where: str) -> Experiment:
+        return corpus_place.whole(read_toml(text, where), self.path)
 
     def described(self) -> tuple[Experiment, list[str]]:
         """What was trained, as far as the weights tell, and in words what run.toml says otherwise."""
@@ -179,7 +186,7 @@ class RunFolder:
         if not changes:
             title = _saved(facts).title
             return experiment, [] if experiment.title == title else [f"title was {title}, is {experiment.title}"]
-        return _saved(facts), changes
+        return replace(_saved(facts), corpus=experiment.corpus), changes
 
     def require_identity(self, experiment: Experiment) -> None:
         """An experiment must be the one that status.json knows, where no weights tell more; a run may get longer."""
@@ -220,7 +227,7 @@ class RunFolder:
         """The evaluations so far; a last line cut off by a crash is left out."""
         path = self.path / "metrics.jsonl"
         content = self._metrics_bytes()
-        lines, _ = self._lines(content)
+        lines, chain = self._lines(content)
         last = lines[-1]["batch"] if lines else 0
         status = self.status
         if status["state"] == "finished" and last != status["batch"]:
@@ -232,8 +239,12 @@ class RunFolder:
         facts = self._checkpoints.newest_facts() if unfinished else self.carried_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
         # Lines may have been cut off at the end: resuming the run warns of that.
-        if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
+        is_whole = _hash(content[:size]) == facts.get("metrics", _hash(content[:size])) or len(content) < size
+        if not is_whole or facts.get("chain", chain) != chain:
             raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
+        ended = status["state"] in status_file.ENDED
+        if ended and not status_file.clocks_are_whole(status, lines):
+            raise RunError(f"{path} or {self.path / 'status.json'} is damaged: its clocks were changed.")
         sealed = "metrics" in facts and self.has_weights()
         if status["state"] == "finished" and sealed and not status_file.clocks_agree(status, facts):
             raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
@@ -272,13 +283,20 @@ class RunFolder:
         before = self._last_line[1]
         self._last_line = atomic_files.append(path, metric_lines.write(before, said)), metric_lines.link(before, said)
 
+    def keep_sample(self, sample: Mapping[str, Any]) -> None:
+        """Add a short text of the model."""
+        atomic_files.append(self.path / "samples.jsonl", json.dumps(sample))
+
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint that counts the metrics so far; the last two are kept."""
         self._checkpoints.write(batch, tensors, self._counting(batch, facts))
 
     def _counting(self, batch: int, facts: Mapping[str, str]) -> dict[str, str]:
         content = self._metrics_bytes()
-        return {**facts, "batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
+        samples = self.path / "samples.jsonl"
+        size = samples.stat().st_size if untrusted.is_regular(samples) else 0
+        counted = {"batch": str(batch), "metrics_bytes": str(len(content)), "samples_bytes": str(size)}
+        return {**facts, **counted, "metrics": _hash(content)}
 
     @property
     def kept_path(self) -> Path:
@@ -396,9 +414,13 @@ class RunFolder:
                 warnings.append(f"{error} It is passed over.")
 
     def rewind(self, checkpoint: Checkpoint) -> None:
-        """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
+        """Cut metrics.jsonl and samples.jsonl to what a checkpoint counts, and drop the checkpoints after it."""
         if untrusted.present(self.path / "metrics.jsonl"):
             atomic_files.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
+        counted, samples = checkpoint.facts.get("samples_bytes", "0"), self.path / "samples.jsonl"
+        if untrusted.present(samples):
+            size = int(counted) if counted.isdecimal() else 0
+            atomic_files.cut(samples, min(size, samples.stat().st_size))  # it may have been deleted, or cut by hand
         self._checkpoints.drop(after=checkpoint.batch)
 
     def keep_best(self, weights: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
@@ -408,7 +430,10 @@ class RunFolder:
 
     def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Store the weights, say so, and only then drop the checkpoints."""
-        known = {**facts, "metrics": _hash(self._metrics_bytes())}
+        known = {name: fact for name, fact in facts.items() if name not in status_file.CLOCKS}
+        with suppress(RunError):  # lines that somebody damaged meanwhile cost no weights; reading them says so
+            lines, known["chain"] = self._lines(self._metrics_bytes())
+            status = status_file.with_clocks(status, lines)
         atomic_files.write(self.path / "weights.safetensors", atomic_files.seal(weights, known))
         self.status = status
         self.drop_checkpoints()

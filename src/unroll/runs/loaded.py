@@ -138,7 +138,7 @@ def load(path: str | Path | Run, device: str = "auto", weights: str = selection.
         notes += provenance.changes(facts["run"], experiment)
     status = folder.status
     if status["state"] == "stopped":
-        kept = " These are the weights from before." if weights == selection.LAST else ""
+        kept = f" These are the weights of batch {status['batch']:,}." if weights == selection.LAST else ""
         notes.append(f"Training stopped early. {status.get('reason', '')}{kept}")
     elif status.get("reason"):
         notes.append(f"Training ended early. {status['reason']}")

@@ -1,6 +1,7 @@
 """A sweep's final table: one row for every run and procedure that was asked for, the same for the same runs.
 
-No clocks and no dates stand in it, so that two sweeps can be compared byte for byte.
+No clocks and no dates stand in it, so that two sweeps can be compared byte for byte. The clocks of the same runs stand
+in a table of their own, times.csv.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from unroll.base.errors import UnrollError
@@ -26,6 +28,7 @@ FIRST = (
     "schedule", "warm_up", "weight_decay", "decay", "clip_norm",
 )  # fmt: skip
 RESULTS = ("state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason")
+TIMES = ("run", "state", "batch", "training_seconds", "evaluation_seconds", "side_by_side", "device")
 
 
 def settings(described: type = Experiment) -> tuple[str, ...]:
@@ -131,10 +134,27 @@ def best_mark(row: Row) -> str:
     return f"  ← lowest on the {selection.VALIDATION_SET if VALIDATION in row else selection.TEST_SET}"
 
 
-def to_csv(table: Iterable[Row]) -> bytes:
+def times(names: Iterable[str], folders: Mapping[str, RunFolder]) -> list[Row]:
+    """How long each run that was trained took, by its name in the table. What a fleet took is shared among its runs."""
+    found: list[Row] = []
+    for name in dict.fromkeys(names):
+        status: dict[str, Any] = {}
+        with suppress(UnrollError):  # the table says what is wrong with it
+            status = folders[name].status
+        if "seconds" not in status:
+            continue
+        fleet = max(status.get("fleet") or 1, 1)
+        evaluation = round((status.get("evaluating") or 0.0) / fleet, 3)
+        seconds = {"training_seconds": status["seconds"], "evaluation_seconds": evaluation}
+        state = {"run": name, "state": status["state"], "batch": status["batch"]}
+        found.append({**state, **seconds, "side_by_side": fleet, "device": status.get("device")})
+    return found
+
+
+def to_csv(table: Iterable[Row], columns: Sequence[str] = COLUMNS) -> bytes:
     """table.csv: numbers in full; with a column more where a run has a validation set."""
     text, table = io.StringIO(), list(table)
-    columns = (*COLUMNS, VALIDATION) if any(VALIDATION in row for row in table) else COLUMNS
+    columns = (*columns, VALIDATION) if any(VALIDATION in row for row in table) else columns
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in table)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,9 +15,10 @@ from unroll.base.errors import RunError
 from unroll.base.version import VERSION
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
-from unroll.experiment import provenance
+from unroll.experiment import corpus_place, provenance
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.model.conditioning import PROCEDURES
+from unroll.model.model import Model
 from unroll.model.network import States
 from unroll.runs import metric_lines, selection
 from unroll.runs.checkpoints import BEST_BATCH, BEST_PREFIX, Checkpoint
@@ -24,7 +26,7 @@ from unroll.runs.folder import RunFolder, changed_since
 from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
 from unroll.training import orphans, stopping
 from unroll.training.best_weights import BestWeights
-from unroll.training.events import Ended, Evaluated, Event, Warned
+from unroll.training.events import Ended, Evaluated, Event, Resumed, Warned
 from unroll.training.learner import Learner
 from unroll.training.signals import Watch
 from unroll.training.stopping import Ending
@@ -33,6 +35,8 @@ SAVE_SECONDS = 10.0
 SAVE_COST = 50.0  # a save every 50 times its own duration costs 2 %
 BATCHES_BETWEEN_LOOKS = 100  # at the flags on the device
 
+# A short text from a model of one run, as a line of samples.jsonl without its batch; None where it writes none.
+Draw = Callable[[Model, Experiment, Corpus], dict[str, Any] | None]
 Happening = TypeVar("Happening", bound=Event)
 
 
@@ -56,6 +60,18 @@ def evaluation_points(batches: int, count: int | None = None) -> tuple[int, ...]
     return (*sorted(points), batches)
 
 
+def seldom(batches: int, count: int | None = None) -> tuple[int, ...]:
+    """The evaluation points at which a further power of 4 is reached, and the last.
+
+    >>> seldom(12800)
+    (1, 4, 18, 79, 264, 1133, 4852, 12800)
+    """
+    points = evaluation_points(batches, count)
+    powers = [(point.bit_length() - 1) // 2 for point in points]
+    first = [point for n, point in enumerate(points) if n == 0 or powers[n] > powers[n - 1]]
+    return tuple(sorted({*first, batches}))
+
+
 class Bookkeeping:
     """Clocks, evaluations, saving and ending of runs."""
 
@@ -66,8 +82,10 @@ class Bookkeeping:
         folders: Sequence[RunFolder],
         watch: Watch,
         save_every: int | None,
+        draw: Draw | None = None,
     ) -> None:
         self.learner, self.folders, self.watch, self.save_every = learner, folders, watch, save_every
+        self.draw, self.corpora = draw, corpora
         self.experiments = learner.experiments
         # The runs that are evaluated at each point of the grid.
         self.grid: dict[int, list[int]] = {}
@@ -115,6 +133,8 @@ class Bookkeeping:
             self.seen = self.learner.look()
             for message in messages:
                 yield self.event(Warned, message=message)
+            if self.learner.count:
+                yield self.event(Resumed)
         self._report("training")
         if not resume and any(experiment.parent for experiment in self.experiments):
             self.save("training")  # from here on the run needs its parent no more
@@ -209,6 +229,12 @@ class Bookkeeping:
         self.seen = self.learner.look()
         self.seconds += (time.perf_counter() - began) / len(self.folders)
 
+    @property
+    def is_to_evaluate(self) -> bool:
+        """Whether a run has reached a point of the grid at which it was not yet evaluated."""
+        count = self.learner.count
+        return any(not self.done[m] and self.evaluated[m] < count for m in self.grid.get(count, []))
+
     def evaluate_due(self) -> Iterator[Event]:
         """Evaluate the runs that have reached a point of the grid or the end of their time; end those that are through,
         diverged, or meet a condition of `training/stopping.py`.
@@ -236,8 +262,12 @@ class Bookkeeping:
             self.learner.rates.note(m, [lines[m]])
             self.history[m].append(selection.point_of(lines[m], self.experiments[m]))
             self.best[m].note(self.history[m], lambda m=m: self.learner.weights(m))  # type: ignore[misc]
-            yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]))
-            if count == self.experiments[m].batches or reasons[m]:
+            sample = self._sample(m)
+            yield self.event(Evaluated, run=m, metrics=metric_lines.flat(lines[m]), sample=sample)
+            if not math.isfinite(lines[m]["perplexity"][self.experiments[m].scheme.sample]):
+                reason = f"After batch {count} the perplexity was not finite."
+                yield self._end(m, Ending(stopping.STOPPED, count, reason))
+            elif count == self.experiments[m].batches or reasons[m]:
                 yield self._end(m, Ending(stopping.FINISHED, count, reasons[m]))
 
     def _keep_ends(self, due: Sequence[int]) -> None:
@@ -273,6 +303,23 @@ class Bookkeeping:
             rate = self.learner.rates.recorded(m, self.learner.count)
             lines[m] |= {"loss": loss, **rate, "seconds": round(self.seconds, 6), "fleet": len(self.folders)}
         return lines, reasons
+
+    def _sample(self, m: int) -> dict[str, Any] | None:
+        """A short text of the run as it is now, kept in its folder, where somebody gave what draws one."""
+        if self.draw is None or not self._draws(m):
+            return None
+        began = time.perf_counter()
+        drawn = self.draw(self.learner.model.runs([m]), self.experiments[m], self.corpora[m])
+        line = {"batch": self.learner.count, **drawn} if drawn is not None else None
+        if line is not None:
+            self.folders[m].keep_sample(line)
+        self.evaluating += time.perf_counter() - began
+        return line
+
+    def _draws(self, m: int) -> bool:
+        """Whether a text is drawn now: at each evaluation; where the host waits for a device, at few of them."""
+        experiment, count = self.experiments[m], self.learner.count
+        return self.learner.engine.looks_cost_nothing or count in seldom(experiment.batches, experiment.evaluations)
 
     def _score(
         self, lines: Mapping[int, dict[str, Any]], due: Sequence[int], beside: Sequence[int], last: bool = False
@@ -385,7 +432,7 @@ class Bookkeeping:
         experiment = self.experiments[m]
         return {
             "identity": experiment.identity,
-            "run": write_toml(experiment),
+            "run": write_toml(corpus_place.nameless(experiment)),
             "vocabulary": self.vocabularies[m],
             "seconds": repr(self.seconds),
             "evaluating": repr(self.evaluating),

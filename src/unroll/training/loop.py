@@ -29,8 +29,8 @@ from unroll.runs import curve
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
 from unroll.training import extension, occupied, start
-from unroll.training.bookkeeping import Bookkeeping
-from unroll.training.events import Event, Stepped, Warned
+from unroll.training.bookkeeping import Bookkeeping, Draw
+from unroll.training.events import Evaluating, Event, Stepped, Warned
 from unroll.training.learner import Learner
 from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
@@ -148,14 +148,15 @@ def train_fleet(
     resume: bool = False,
     save_every: int | None = None,
     starts: Sequence[Start | None] = (),
+    draw: Draw | None = None,
 ) -> Generator[Event, None, None]:
     """Train runs side by side, each into its own folder; with `resume`, from the newest batch that all of them hold.
 
     Checkpoints are made by the clock, or every `save_every` batches. A loop over this that is left early (by `break`,
     an exception, the end of the program) saves, as Ctrl-C does. `starts` are what runs that begin from another's
-    weights begin from.
+    weights begin from; `draw` draws a text at each evaluation, which is kept.
     """
-    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every, starts))
+    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every, starts, draw))
 
 
 def _train(
@@ -165,6 +166,7 @@ def _train(
     resume: bool,
     save_every: int | None,
     starts: Sequence[Start | None],
+    draw: Draw | None,
 ) -> Generator[Event, None, None]:
     experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
     refuse_hopeless(experiments, corpora)
@@ -179,12 +181,14 @@ def _train(
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
         start.put(learner, starts)
-        books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
+        books, process = Bookkeeping(learner, corpora, folders, watch, save_every, draw), os.getpid()
         for note in notes:
             yield books.event(Warned, message=note)
         yield from books.start(resume)
         try:
             while not books.ended:
+                if books.is_to_evaluate:
+                    yield books.event(Evaluating)
                 # All of it before any is shown: in the midst of it there is nothing whole to save.
                 yield from [*books.evaluate_due()]
                 if books.ended:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.base.errors import ConfigurationError, CorpusError, RunError, counted
+from unroll.base.wording import go_on_with_text
 from unroll.corpus import given_vocabulary
 from unroll.corpus.corpus import TEST_TOKENS, Corpus, least_tokens
 from unroll.corpus.open_corpora import open_corpus
@@ -110,7 +111,7 @@ def resume(
     notes = [f"{'; '.join(changes)}: the run goes on, but not bit for bit as it would have."] if changes else []
     if corpus is None and not experiment.corpus:
         raise RunError(f"{out} was trained on a text in memory. Give that text, as corpus=.")
-    text = open_corpus(experiment, folder.vocabulary) if corpus is None else _with_its_symbols(corpus, folder)
+    text = _opened(folder, experiment) if corpus is None else _with_its_symbols(corpus, folder)
     changed = replace(changed, keep_optimiser=changed.keep_optimiser or keep_optimiser)
     return replace(changed, batches=batches or experiment.batches), text, notes
 
@@ -121,6 +122,19 @@ def _with_its_symbols(corpus: Corpus, folder: RunFolder) -> Corpus:
     if experiment.parent is None:
         return corpus
     return given_vocabulary.read_with(corpus, folder.vocabulary, experiment.min_count)
+
+
+def _opened(folder: RunFolder, experiment: Experiment) -> Corpus:
+    """The corpus of a run; where it is not at its place, the refusal says which text that is and how to give it."""
+    try:
+        return open_corpus(experiment, folder.vocabulary)
+    except CorpusError as error:
+        size = f"{counted(experiment.bytes, 'byte')} in {counted(experiment.files, 'file')}, " * bool(experiment.files)
+        raise CorpusError(
+            *error.problems,
+            f"The run was trained on {experiment.title or experiment.corpus} ({size}{experiment.tokens:,} tokens, "
+            f"SHA-256 {experiment.sha256[:16]}…). {go_on_with_text(folder.path)}",
+        ) from None
 
 
 def refuse_another(folder: RunFolder, experiment: Experiment, corpus: Corpus) -> None:
