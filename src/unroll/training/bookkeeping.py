@@ -316,7 +316,7 @@ class Bookkeeping:
             bad, words = stopped
             reason = f"At batch {bad} {words}" if words else f"After batch {bad - 1} the perplexity was not finite"
             status |= {"batch": bad - 1, "reason": f"{reason}."}
-        self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
+        status = self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
         return self.event(Ended, run=m, status=status)
 
     def save_if_due(self) -> None:
