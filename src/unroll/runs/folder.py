@@ -428,8 +428,10 @@ class RunFolder:
         known = {name: value for name, value in facts.items() if name not in status_file.CLOCKS}
         atomic_files.write(self.path / "best.safetensors", atomic_files.seal(weights, known))
 
-    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
-        """Store the weights, say so, and only then drop the checkpoints."""
+    def finish(
+        self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Store the weights, say so, and only then drop the checkpoints; the status as it stands now."""
         known = {name: fact for name, fact in facts.items() if name not in status_file.CLOCKS}
         with suppress(RunError):  # lines that somebody damaged meanwhile cost no weights; reading them says so
             lines, known["chain"] = self._lines(self._metrics_bytes())
@@ -437,6 +439,7 @@ class RunFolder:
         atomic_files.write(self.path / "weights.safetensors", atomic_files.seal(weights, known))
         self.status = status
         self.drop_checkpoints()
+        return dict(status)
 
     def drop_checkpoints(self) -> None:
         """A run that has ended needs none, once its weights are there."""

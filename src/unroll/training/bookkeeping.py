@@ -378,7 +378,7 @@ class Bookkeeping:
         status |= {"reason": ending.reason} if ending.reason else {}
         if self.best[m].batch is not None:
             self.folders[m].keep_best(self.best[m].tensors, self._facts(m) | {"batch": str(self.best[m].batch)})
-        self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
+        status = self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
         return self.event(Ended, run=m, status=status)
 
     def save_if_due(self) -> None:
