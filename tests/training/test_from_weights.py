@@ -451,6 +451,7 @@ def killed_at(folder: Path, template: Path, at: int) -> dict[str, Any]:
         shutil.rmtree(folder / "run", ignore_errors=True)
         again = going_on.run("begin", folder)
     assert (again.code, again.raised) == (0, None), (at, outcome.moment, again)
+    child.drop_checkpoints()  # killed after its last status, it had ended: the command line clears them
     return result(folder / "run")
 
 
