@@ -24,7 +24,7 @@ from unroll.training.preflight import checkpoints_bytes, weights_bytes
 def test_what_a_run_takes_on_the_disk_is_estimated_well(
     cell: str, optimiser: str, precision: str, tmp_path: Path
 ) -> None:
-    settings = {"cell": cell, "optimiser": optimiser, "precision": precision, "kernel": "reference", "batches": 2}
+    settings = {"cell": cell, "optimiser": optimiser, "precision": precision, "kernel": "reference", "batches": 3}
     corpus, experiment = tiny_corpus(), tiny(hidden=48, dense=96, **settings)
     sizes: list[int] = []
     for _ in train_fleet([experiment], [corpus], [tmp_path / "run"], save_every=1):
@@ -37,7 +37,7 @@ def test_what_a_run_takes_on_the_disk_is_estimated_well(
 
 def test_the_states_of_many_rows_are_counted(tmp_path: Path) -> None:
     corpus = tiny_corpus(tokens=3000)
-    experiment = tiny(state="carried", rows=400, hidden=16, dense=16, batches=2, kernel="reference")
+    experiment = tiny(state="carried", rows=400, hidden=16, dense=16, batches=3, kernel="reference")
     sizes: list[int] = []
     for _ in train_fleet([experiment], [corpus], [tmp_path / "run"], save_every=1):
         sizes += [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").glob("*")]
