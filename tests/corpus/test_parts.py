@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import TINY, unroll
-from helpers import tiny
+from helpers import tiny, tiny_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +19,7 @@ from unroll.corpus import split_folders
 from unroll.corpus.batches import Batches, Schedule
 from unroll.corpus.chosen_files import Choice
 from unroll.corpus.open_corpora import open_corpus
+from unroll.sweep import table
 
 TRAIN, VALID, TEST = ("to be or not to be, " * 60, "be or not " * 12, "not to be " * 14)
 
@@ -293,3 +294,30 @@ def test_a_sweep_over_a_folder_in_parts_trains_and_scores_its_parts(tmp_path: Pa
         run = api.load(tmp_path / "sweep" / "runs" / row["run"], device="cpu")
         assert run.metrics[-1]["validation"]
         assert run.experiment.test_file == str(tmp_path / "box" / "test.txt")
+
+
+def test_in_a_fleet_each_run_has_its_own_validation_set(tmp_path: Path) -> None:
+    runs = [tiny(seed=seed, validation=tokens, batches=7) for seed, tokens in enumerate((None, 30, 60))]
+    corpus, outs = tiny_corpus(), [tmp_path / str(m) for m in range(3)]
+    list(api.train_fleet(runs, [corpus] * 3, outs))
+    for m, experiment in enumerate(runs):
+        together = api.load(outs[m], device="cpu").metrics
+        alone = api.train(experiment, tmp_path / f"alone {m}", corpus).metrics
+        assert ("validation" in together[0]) == (m > 0)
+        for ours, theirs in zip(together, alone, strict=True):
+            for part in {"perplexity", "validation"} & theirs.keys():
+                assert ours[part] == pytest.approx(theirs[part], rel=1e-9)
+
+
+def test_a_sweeps_table_chooses_by_the_validation_set(tmp_path: Path) -> None:
+    asked = [tiny(seed=seed, validation=40, batches=30, learning_rate=0.3) for seed in range(3)]
+    rows = api.train_all(asked, tmp_path / "sweep", [tiny_corpus()] * 3, most=3)
+    for row in rows:
+        run = api.load(tmp_path / "sweep" / "runs" / row["run"], device="cpu")
+        assert run.best is not None
+        assert (row["lowest"], row["lowest_batch"]) == (run.best.test_perplexity, run.best.batch)
+        assert row["validation"] == run.metrics[-1]["validation"]["windowed"]
+    (best,) = table.best(rows).values()
+    assert best["validation"] == min(row["validation"] for row in rows)
+    assert table.best_mark(best).endswith("chosen on the validation set")
+    assert (tmp_path / "sweep" / "table.csv").read_text().splitlines()[0].endswith(",reason,validation")

@@ -94,6 +94,7 @@ def test_no_folder_of_somebody_else_becomes_a_run_through_a_link(given: Path, mi
         "status.json.partial", "weights.safetensors.partial", "run.toml.partial", "metrics.jsonl.partial",
         "status.json", "weights.safetensors", "run.toml", "metrics.jsonl", "samples.jsonl", "perplexity.png",
         "vocabulary.json",
+        "best.safetensors", "best.safetensors.partial",
     ],
 )  # fmt: skip
 def test_nothing_is_written_through_a_link(name: str, given: Path, mine: Path) -> None:

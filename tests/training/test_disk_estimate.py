@@ -35,14 +35,14 @@ def check_estimate(experiment: Experiment, corpus: Corpus, run: Path) -> None:
 def test_what_a_run_takes_on_the_disk_is_estimated_well(
     cell: str, optimiser: str, precision: str, dense: int, tmp_path: Path
 ) -> None:
-    settings = {"cell": cell, "optimiser": optimiser, "precision": precision, "kernel": "reference", "batches": 2}
+    settings = {"cell": cell, "optimiser": optimiser, "precision": precision, "kernel": "reference", "batches": 3}
     corpus, experiment = tiny_corpus(), tiny(hidden=48, dense=dense, **settings)
     check_estimate(experiment, corpus, tmp_path / "run")
 
 
 def test_the_states_of_many_rows_are_counted(tmp_path: Path) -> None:
     corpus = tiny_corpus(tokens=3000)
-    experiment = tiny(state="carried", rows=400, hidden=16, dense=16, batches=2, kernel="reference")
+    experiment = tiny(state="carried", rows=400, hidden=16, dense=16, batches=3, kernel="reference")
     check_estimate(experiment, corpus, tmp_path / "run")
 
 
