@@ -42,7 +42,10 @@ def blocks() -> dict[str, dict[str, str]]:
             "parity": "\n".join(parity.verdict(parity.GPU)),
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
-        "training.md": {"preset-small": candidates()},
+        "training.md": {
+            "preset-small": candidates(),
+            "fine-tuning": fine_tuned(json.loads((RESULTS / "training" / "fine_tuning.json").read_text())),
+        },
         "sampling.md": {
             f"{device}-{what}": made(loaded(record_of))
             for device, record_of in (("gpu", "sampling_h200.json"), ("cpu", "sampling_cpu.json"))
@@ -129,6 +132,22 @@ def profile(content: Mapping[str, Any]) -> str:
     lines.append(f"| sum, {runs} runs side by side | | {1000 * content['ms'] / steps:.0f} | |")
     words = power.in_words(content["sustained"], runs)
     return "\n".join([*lines, "", f"{words[0].upper()}{words[1:]}."])
+
+
+def fine_tuned(content: Mapping[str, Any]) -> str:
+    """The test perplexity of a run from weights and of one from nothing at the same batches, and the lowest of each."""
+    seeds = content["runs"]
+    batches = [point["batch"] for point in seeds[0]["fine_tuned"]]
+    columns = ("batches", *(f"{name}, seed {run['seed']}" for name in ("fine-tuned", "from nothing") for run in seeds))
+    rows = [
+        (
+            f"{batch:,}",
+            *(f"{run[kind][n]['perplexity']:.2f}" for kind in ("fine_tuned", "from_nothing") for run in seeds),
+        )
+        for n, batch in enumerate(batches)
+        if batch in (batches[0], batches[-1]) or batch >= batches[-1] / 16
+    ]
+    return table(columns, rows)
 
 
 def _processors(kind: str = "training") -> dict[str, Any]:

@@ -61,11 +61,33 @@ PROCEDURES: dict[str, list[Experiment]] = {
     "GRU": [_experiment(**CARRIED, cell="gru")],
     "two layers": [_experiment(**CARRIED, layers=2, evaluate="both")],
     "decay": [_experiment(loss="exponential", k3=4, normalise=True)],
+    "no dense layer": [_experiment(**CARRIED, dense=0)],
     "RMSprop": [_experiment(**CARRIED, optimiser="rmsprop", cell="rnn", precision="float64")],
+    "best before the end": [_experiment(learning_rate=0.3)],
+    "validation": [_experiment(**CARRIED, learning_rate=0.1, validation=30)],
+    "patience": [_experiment(seed=12, **CARRIED, patience=7)],
+    "fleet that ends early": [
+        _experiment(seed=12, **CARRIED, patience=7),
+        _experiment(seed=6, k1=3, dropout=0.5),
+        _experiment(seed=7, target=5.1, loss="linear", k1=9),
+    ],
     "fleet of three": [
         _experiment(**CARRIED),
         _experiment(seed=6, k1=3, shuffle=True, dropout=0.5, learning_rate=0.02),
         _experiment(seed=7, batches=25, loss="linear", k1=9),
+    ],
+    "schedules by count": [
+        _experiment(warm_up=12, weight_decay=0.1),
+        _experiment(seed=6, schedule="step,every=7", clip_norm=0.3),
+        _experiment(seed=7, schedule="exponential"),
+    ],
+    "schedules by shape": [
+        _experiment(seed=8, schedule="linear", weight_decay=0.01, clip_norm=0.5),
+        _experiment(seed=9, schedule="cosine,final=0.1", warm_up=5),
+        _experiment(seed=10, schedule="plateau,patience=1", learning_rate=0.1),
+    ],
+    "plateau": [
+        _experiment(**CARRIED, schedule="plateau,patience=1,by=0.7", learning_rate=0.1, optimiser="sgd,momentum=0.9")
     ],
 }
 
@@ -156,15 +178,19 @@ def snapshot(out: Path) -> Path:
 def result(out: Path) -> dict[str, Any]:
     """All that must not depend on kills: weights, optimiser and states as bytes, metrics and status but for clocks."""
     tensors = {}
-    for path in (out / "weights.safetensors", snapshot(out)):
+    # A run that ends early has no snapshot: nobody knows its last batch before it is there.
+    for path in filter(Path.exists, (out / "weights.safetensors", out / "best.safetensors", snapshot(out))):
         for name, tensor in atomic_files.unseal(path)[0].items():
             tensors[f"{path.name} {name}"] = (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes())
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     status = json.loads((out / "status.json").read_text())
+    best = out / "best.safetensors"
+    tensors["best facts"] = atomic_files.unseal(best)[1] if best.exists() else None  # no clock stands in them
     return {
         **tensors,
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
-        "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
+        "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating", "clocks")},
+        "weights.safetensors": (out / "weights.safetensors").read_bytes(),
         "files": sorted(p.name for p in out.iterdir()),
     }
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from unroll.engines.cpu import compiled_update, dropout_masks, head_code, layer_code, packing, partial_sums
+from unroll.engines.cpu import (
+    compiled_update,
+    direct_head_code,
+    dropout_masks,
+    head_code,
+    layer_code,
+    packing,
+    partial_sums,
+)
 from unroll.engines.cpu.cells import gru, lstm, rnn
 from unroll.engines.cpu.optimisers import adam, rmsprop
 from unroll.model.head import LEAK
@@ -26,5 +34,7 @@ for _bits in (32, 64):
         head_code.backward_for(_bits, LEAK, _drops, False)
     for _transposed in (True, False):
         packing._pack_for(_bits, _transposed, False)
-compiled_update._change_for(adam, 2, 32)
-compiled_update._change_for(rmsprop, 1, 64)
+direct_head_code.forward_for(32, False)
+direct_head_code.backward_for(32, False)
+compiled_update._change_for(adam, 2, 2, 32, None, False)
+compiled_update._change_for(rmsprop, 1, 0, 64, None, False)

@@ -17,7 +17,7 @@ import killing
 import torch
 
 from unroll import Corpus, Experiment, grid
-from unroll.base import atomic_files
+from unroll.base import locks
 from unroll.base.errors import UnrollError
 from unroll.corpus.open_corpora import Library
 from unroll.sweep.folder import SweepFolder
@@ -62,26 +62,29 @@ def ended(folder: str | Path) -> set[str]:
 
 def result(folder: str | Path) -> dict[str, Any]:
     """All that must not depend on kills: the sweep's own files, and of each run all but the clocks."""
-    files: dict[str, Any] = {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
+    paths = [path for path in Path(folder).iterdir() if path.is_file() and path.name != "times.csv"]
+    files: dict[str, Any] = {path.name: path.read_bytes() for path in paths}
     for run in sorted(Path(folder, "runs").iterdir()):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         status = json.loads((run / "status.json").read_text())
-        tensors, _ = atomic_files.unseal(run / "weights.safetensors")
         files[run.name] = {
             "files": sorted(p.name for p in run.iterdir()),
             "toml": (run / "run.toml").read_bytes(),
             "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
-            "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
-            "weights": {name: t.numpy().tobytes() for name, t in tensors.items()},
+            "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating", "clocks")},
+            "weights": (run / "weights.safetensors").read_bytes(),
         }
     return files
 
 
 def stamps(folder: str | Path, names: set[str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Which file each of a run's is, and when it was last written; leftover checkpoints are a folder, and no matter."""
+    """Which file each of a run's is, and when it was last written; leftover checkpoints are a folder, and no matter.
+
+    Nor is the lock that a kill leaves: whoever comes next clears it.
+    """
     files = {}
     for name in names:
-        for path in filter(Path.is_file, Path(folder, "runs", name).iterdir()):
+        for path in filter(Path.is_file, locks.others(Path(folder, "runs", name))):
             files[name, path.name] = path.stat().st_ino, path.stat().st_mtime_ns
     return files
 

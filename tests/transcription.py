@@ -40,8 +40,13 @@ class Setting:
     carried: bool  # a window starts from the carried state (True) or from the learned one (False)
     reset: str = "epoch"  # of a carried state: "epoch", "never", or "random" (train's `resets` then decides)
     clip: float = 50.0
-    optimiser: str = "adam"  # or "rmsprop"
+    optimiser: str = "adam"  # or "rmsprop", "sgd"
     learning_rate: float = 0.001
+    momentum: float = 0.0  # of "sgd"
+    rate_factor: Callable[[int], float] = lambda t: 1.0  # what a schedule makes of the learning rate at update t
+    clip_norm: float = np.inf  # of all gradients together
+    weight_decay: float = 0.0
+    decoupled: bool = False
 
 
 @dataclass
@@ -207,8 +212,8 @@ def stack_forward(parameters: Vectors, setting: Setting, token: int, before: lis
 
 def head(parameters: Vectors, h, target: int, weight: float, gradients: Vectors):
     """weight · −log p(target | h). Adds the head's own gradients; gives the loss and the gradient of h."""
-    z = h @ parameters["dense.W"] + parameters["dense.b"]
-    y = np.where(z > 0, z, LEAK * z)
+    z = h @ parameters["dense.W"] + parameters["dense.b"] if "dense.W" in parameters else None
+    y = h if z is None else np.where(z > 0, z, LEAK * z)
     logits = y @ parameters["out.W"] + parameters["out.b"]
     shifted = logits - logits.max()
     log_p = shifted - np.log(np.exp(shifted).sum())
@@ -217,6 +222,8 @@ def head(parameters: Vectors, h, target: int, weight: float, gradients: Vectors)
     d_logits[target] -= weight
     gradients["out.W"] += np.outer(y, d_logits)
     gradients["out.b"] += d_logits
+    if z is None:  # softmax directly on h
+        return -weight * log_p[target], parameters["out.W"] @ d_logits
     d_z = (parameters["out.W"] @ d_logits) * np.where(z > 0, 1.0, LEAK)
     gradients["dense.W"] += np.outer(h, d_z)
     gradients["dense.b"] += d_z
@@ -260,17 +267,28 @@ def row_pass(parameters: Vectors, setting: Setting, read: Callable[[int], int], 
 def update(parameters: Vectors, gradients: Vectors, m: Vectors, v: Vectors, t: int, setting: Setting):
     """The parameters after update t = 1, 2, …; the moments m and v change in place (RMSprop has no m)."""
     after = {}
+    rate = setting.learning_rate * setting.rate_factor(t)
+    norm = np.sqrt(sum(np.sum(g**2) for g in gradients.values()))
     for name, w in parameters.items():
         g = gradients[name]
+        if setting.clip_norm < norm + 1e-6:
+            g = g * (setting.clip_norm / (norm + 1e-6))
+        if setting.decoupled:
+            w = w - rate * setting.weight_decay * w
+        else:
+            g = g + setting.weight_decay * w
         if setting.optimiser == "adam":
             m[name] = BETA_1 * m[name] + (1 - BETA_1) * g
             v[name] = BETA_2 * v[name] + (1 - BETA_2) * g**2
             m_hat = m[name] / (1 - BETA_1**t)
             v_hat = v[name] / (1 - BETA_2**t)
-            after[name] = w - setting.learning_rate * m_hat / (np.sqrt(v_hat) + ADAM_EPSILON)
+            after[name] = w - rate * m_hat / (np.sqrt(v_hat) + ADAM_EPSILON)
+        elif setting.optimiser == "sgd":
+            m[name] = setting.momentum * m[name] + g
+            after[name] = w - rate * m[name]
         else:
             v[name] = RHO * v[name] + (1 - RHO) * g**2
-            after[name] = w - setting.learning_rate * g / np.sqrt(v[name] + RMSPROP_EPSILON)
+            after[name] = w - rate * g / np.sqrt(v[name] + RMSPROP_EPSILON)
     return after
 
 
@@ -303,7 +321,7 @@ def train(
     assert setting.cell in ("lstm", "gru", "rnn"), setting
     assert setting.cell != "lstm" or setting.peepholes in ("paper", "lasagne", "off"), setting
     assert setting.reset in ("epoch", "never", "random"), setting
-    assert setting.optimiser in ("adam", "rmsprop"), setting
+    assert setting.optimiser in ("adam", "rmsprop", "sgd"), setting
     assert len(setting.weights) == setting.k2, setting
     parameters = {name: np.array(value, dtype=np.float64) for name, value in parameters.items()}
     size = len(tokens)

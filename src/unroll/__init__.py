@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
     from unroll.sweep.sweep import train_all
-    from unroll.training.events import Ended, Evaluated, Stepped, Warned
+    from unroll.training.events import Ended, Evaluated, Evaluating, Resumed, Stepped, Warned
+    from unroll.training.from_weights import train_from
     from unroll.training.loop import resume, train, train_fleet
 
 _HOMES = {
@@ -45,9 +46,12 @@ _HOMES = {
     "resume": "training.loop",
     "Stepped": "training.events",
     "Evaluated": "training.events",
+    "Evaluating": "training.events",
+    "Resumed": "training.events",
     "Ended": "training.events",
     "Warned": "training.events",
     "train_fleet": "training.loop",
+    "train_from": "training.from_weights",
     "train_all": "sweep.sweep",
     "Run": "runs.loaded",
     "load": "runs.loaded",
@@ -87,6 +91,7 @@ __all__ = [
     "Drift",
     "Ended",
     "Evaluated",
+    "Evaluating",
     "Experiment",
     "HiddenStates",
     "Interrupted",
@@ -94,6 +99,7 @@ __all__ = [
     "Perplexity",
     "Recurrent",
     "Request",
+    "Resumed",
     "Run",
     "Sample",
     "Scheme",
@@ -123,6 +129,7 @@ __all__ = [
     "train",
     "train_all",
     "train_fleet",
+    "train_from",
 ]
 
 

@@ -72,7 +72,9 @@ def _exit(error: Exception) -> None:
 
 def _mistake(error: Any) -> str:
     """A mistake that the framework found, in its own form; what it repeats of the command line stays on its line."""
-    context, said = getattr(error, "ctx", None), error.format_message()
+    from unroll.cli import unknown_option
+
+    context, said = getattr(error, "ctx", None), unknown_option.answer(error)
     if context is None:
         return f"Error: {one_line(said)}"
     if said == context.get_help():  # a command without any argument is answered with its help

@@ -87,6 +87,7 @@ def test_a_run_folder_holds_what_the_spec_says_and_no_checkpoints(run: Path) -> 
         "vocabulary.json",
         "weights.safetensors",
         "metrics.jsonl",
+        "samples.jsonl",
         "perplexity.png",
     }
     configuration = tomllib.loads((run / "run.toml").read_text())
@@ -299,6 +300,7 @@ def test_the_live_panel_shows_any_name_and_any_kind_of_token(tmp_path: Path, mon
     from unroll.corpus.corpus import Corpus
     from unroll.experiment.experiment import Experiment
     from unroll.experiment.scheme import Scheme
+    from unroll.sampling.while_training import draw
     from unroll.training.loop import train_fleet
 
     class Terminal(io.StringIO):
@@ -311,11 +313,11 @@ def test_the_live_panel_shows_any_name_and_any_kind_of_token(tmp_path: Path, mon
     experiment = Experiment(scheme=Scheme(k1=12, k2=10), **shape)
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    display.watch(train_fleet([experiment], [corpus], [tmp_path / "[/b] run"]), corpus, quiet=False)
+    display.watch(train_fleet([experiment], [corpus], [tmp_path / "[/b] run"], draw=draw), quiet=False)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "3 / 3 batches" in shown
     assert "note: k1 = 12 is above k2 = 10" in shown
-    sample = shown[shown.rindex("sample  ") :]
+    sample = shown[shown.rindex("sample at batch 3:") :]
     assert " 6" in sample, "notes are shown with the spaces between them"
 
 

@@ -33,7 +33,7 @@ def test_a_run_that_diverges_says_so_even_if_it_is_to_be_quiet(
     tiny_run(tmp_path, batches=1)
     result = unroll("train", tmp_path / "corpus.txt", "--batches", 9, "--out", tmp_path / "sick", *TINY, *quiet)
     assert result.code == 0, "divergence is a result"
-    assert "Stopped. At batch 6 the loss was not finite. The weights before it are kept." in result.err
+    assert "Stopped. At batch 6 the loss was not finite. The weights of batch 5 are kept." in result.err
 
 
 def test_training_and_eval_mean_the_same_by_the_middle_of_carried_states(tmp_path: Path) -> None:

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from commands import tiny_run, unroll
+from terminals import watched
 
+from unroll import load
 from unroll.cli import side_by_side
 from unroll.runs.folder import RunFolder
 from unroll.sampling import api
 from unroll.sampling.host_loop import generate
+from unroll.sampling.prompts import seed_sequence
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +214,51 @@ def test_a_run_that_stopped_is_still_used_and_says_so(run: Path, tmp_path: Path,
     result = unroll(*command, copy)
     assert result.code == 0
     assert "Training stopped early. At batch 9 the loss was nan." in result.err
+
+
+def ending(run: Path, seed: int = 0) -> str:
+    """The end of what a text without a prompt goes on from, as a line."""
+    loaded = load(run)
+    return loaded.vocabulary.decode(seed_sequence(loaded, seed)).replace("\n", "\\n")
+
+
+def test_without_a_prompt_a_terminal_shows_the_end_of_what_the_text_goes_on_from(run: Path) -> None:
+    for seed in (0, 1):
+        shown = watched("sample", run, "--length", 20, "--seed", seed)
+        assert shown.code == 0
+        assert f"goes on from the test set: …{ending(run, seed)}" in shown.out
+        assert shown.out.index("goes on") < shown.out.index(unroll("sample", run, "--length", 20, "--seed", seed).out)
+    for others in (["--beams", 2], ["--side-by-side"]):
+        assert f"…{ending(run)}" in watched("sample", run, "--length", 5, *others).out
+    two = watched("sample", run, "--length", 5, "--n", 2).out
+    assert two.index("seed 0") < two.index(ending(run, 0)) < two.index("seed 1") < two.rindex(ending(run, 1))
+
+
+def test_what_a_text_goes_on_from_is_for_a_terminal_and_not_said_of_a_prompt(run: Path, tmp_path: Path) -> None:
+    assert "goes on from" not in watched("sample", run, "--prompt", "abc", "--length", 5).out
+    assert "goes on from" not in watched("sample", run, "--length", 5, "--json").out
+    assert "goes on from" not in watched("sample", run, "--length", 5, "--out", tmp_path / "t.txt").out
+    piped = unroll("sample", run, "--length", 5)
+    assert "goes on from" not in piped.out + piped.err
+
+
+def test_threads_of_a_command_that_reads_a_run_are_what_was_asked_for(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("abcab" * 40)
+    before = torch.get_num_threads()
+    commands = (
+        ["sample", run, "--prompt", "abc", "--length", 5],
+        ["eval", run],
+        ["score", run, tmp_path / "text.txt"],
+        ["drift", run],
+    )
+    try:
+        for command in commands:
+            torch.set_num_threads(2)
+            result = unroll(*command, "--threads", 1)
+            assert result.code == 0, result.err
+            assert torch.get_num_threads() == 1
+            assert "threads must be at least 1. Got 0." in unroll(*command, "--threads", 0).err
+    finally:
+        torch.set_num_threads(before)
+    text = samples(run, "--prompt", "abc", "--length", 30, "--threads", 1)[0]["text"]
+    assert text == samples(run, "--prompt", "abc", "--length", 30, "--threads", 2)[0]["text"]

@@ -25,6 +25,7 @@ from unroll.sweep.deduplicate import distinct
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Begun, Progressed, Scored
 from unroll.sweep.sweep import Planned, describe, make_plan, results
+from unroll.training.bookkeeping import evaluation_points
 
 TINY = ["--k2", 10, "--hidden", 8, "--dense", 12, "--rows", 4, "--threads", 1, "--batches", 6, "--device", "cpu"]
 
@@ -69,7 +70,9 @@ def test_one_run_is_not_told_as_several(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: Path) -> None:
-    assert sorted(p.name for p in swept.iterdir()) == ["plan.json", "runs", "sweep.json", "table.csv", "table.json"]
+    assert sorted(p.name for p in swept.iterdir()) == [
+        "plan.json", "runs", "sweep.json", "table.csv", "table.json", "times.csv",
+    ]  # fmt: skip
     runs = sorted((swept / "runs").iterdir())
     assert len(runs) == 6
     assert unroll("eval", runs[0], "--json").code == 0
@@ -78,7 +81,7 @@ def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: P
     head, *lines = again.out.splitlines()
     assert head.split()[:3] == ["scheme", "sample", "k1"]
     best = min(csv.DictReader((swept / "table.csv").read_text().splitlines()), key=lambda row: float(row["perplexity"]))
-    (marked,) = [line for line in lines if line.endswith("← best")]
+    (marked,) = [line for line in lines if line.endswith("← lowest on the test set")]
     assert marked.split()[:3] == [best["scheme"], best["sample"], best["k1"]]
 
 
@@ -273,3 +276,26 @@ def test_two_texts_of_one_name_are_told_apart_and_each_has_its_best_run(tmp_path
     names = {f"text ({hashlib.sha256(text.read_bytes()).hexdigest()[:8]})" for text in texts}
     assert {row["corpus"] for row in rows} == names
     assert set(table.best(rows)) == names
+
+
+def test_a_plan_counts_evaluation_and_names_what_makes_it_shorter(tmp_path: Path) -> None:
+    asked = ("sweep", "markov", *TINY, "--seeds", 2, "--plan", "--test-tokens", 3000, "--batches", 60)
+    many = unroll(*asked).out
+    assert re.search(r"of training and [\d.]+ \w+ of evaluation\n", many)
+    assert re.search(r"^about .* in all: .* of training, .* of evaluation \(\d+%\)$", many, re.MULTILINE)
+    points = len(evaluation_points(60))
+    assert f"Each run is evaluated {points} times: --evaluations N makes it N times" in many
+    few = unroll(*asked[:-4], "--test-tokens", 20, "--batches", 4000, "--evaluations", 2).out
+    assert "--evaluations N" not in few
+
+
+def test_a_plan_whose_text_is_gone_is_still_printed(corpus: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(corpus.read_bytes())
+    swept = unroll("sweep", text, *TINY, "--k1", 5, "--seeds", 2, "--most", 2, "--out", tmp_path / "sweep", "-q")
+    assert swept.code == 0, swept.err
+    text.unlink()
+    result = unroll("sweep", "--resume", tmp_path / "sweep", "--plan")
+    assert result.code == 0, result.err
+    assert "fleet 1: 2 runs" in result.out
+    assert "of evaluation" not in result.out

@@ -89,9 +89,9 @@ def test_a_cell_is_swept_beside_ours_and_ours_say_nothing_of_plain_computing(cor
 def test_an_optimiser_that_remembers_nothing_trains_and_goes_on_from_its_checkpoint(
     corpus: Path, tmp_path: Path
 ) -> None:
-    whole, said = trained(tmp_path, corpus, "--optimiser", "sgd")
-    assert "does not know the optimiser sgd" in said
-    assert whole.experiment.optimiser == "sgd"
+    whole, said = trained(tmp_path, corpus, "--optimiser", "descent")
+    assert "does not know the optimiser descent" in said
+    assert whole.experiment.optimiser == "descent"
     text = Corpus.open(str(corpus))
     with closing(train_fleet([whole.experiment], [text], [tmp_path / "left"])) as events:
         for event in events:
@@ -103,6 +103,14 @@ def test_an_optimiser_that_remembers_nothing_trains_and_goes_on_from_its_checkpo
     assert not any(name.startswith("optimiser.") for name in checkpoint.tensors)
     assert unroll("train", "--resume", left.path).code == 0
     check_identical(left.weights()[0], whole.weights()[0])
+
+
+def test_a_schedule_moves_the_rate_by_its_own_keys_and_is_swept_beside_ours(corpus: Path, tmp_path: Path) -> None:
+    run, _ = trained(tmp_path, corpus, "--schedule", "waves,period=2,low=0.25", "--learning-rate", 0.1)
+    assert run.experiment.schedule == "waves,period=2,low=0.25"
+    assert [line["learning_rate"] for line in run.metrics] == pytest.approx([0.1, 0.025, 0.1])
+    rows = swept(tmp_path, corpus, "--schedule", "waves,period=2,cosine,final=0.5,constant")
+    assert {row["schedule"] for row in rows} == {"waves,period=2", "cosine,final=0.5", "constant"}
 
 
 def test_a_procedure_that_looks_at_half_a_window_is_scored_and_sampled_by_its_name(

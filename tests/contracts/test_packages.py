@@ -23,6 +23,7 @@ import unroll as package
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.corpus.synthetic import Markov
+from unroll.experiment.spelled import Key
 from unroll.runs import status_file
 from unroll.runs.folder import RunFolder
 from unroll.sweep.folder import SweepFolder
@@ -69,7 +70,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-SGD = (FOLDER / "optimisers" / "sgd.py").read_text()
+SGD = (FOLDER / "optimisers" / "descent.py").read_text()
 
 
 def train(corpus: Path, out: Path, *options: object) -> RunFolder:
@@ -258,3 +259,24 @@ def test_a_status_that_says_plain_in_another_form_is_damaged(plain: object) -> N
     assert status_file.read(status_file.write({**status, "plain": ["the cell mingru"]}))["plain"] == ["the cell mingru"]
     with pytest.raises(ValueError, match="plain must be of another type"):
         status_file.read(status_file.write({**status, "plain": plain}))
+
+
+def test_a_registered_schedule_with_keys_is_recorded_and_is_asked_for_by_its_name(corpus: Path, tmp_path: Path) -> None:
+    def factor(batch: int, batches: int, history: object, low: float) -> float:
+        return low if batch % 2 else 1.0
+
+    every_other = SimpleNamespace(DEPENDS_ON_LENGTH=False, WATCHES=False, KEYS={"low": Key(0.5)}, factor=factor)
+    package.register("schedules", "every-other", every_other)
+    run = train(corpus, tmp_path / "run", "--schedule", "every-other,low=0.25")
+    own_file = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    written = (run.path / "run.toml").read_text()
+    assert 'schedule = "every-other,low=0.25"' in written
+    assert f'schedule = "registered, sha256 {own_file}"' in written
+    assert package.load(run.path).notes == ()
+    options = ("--schedule", "every-other,low=0.25", "--batches", 3, *TINY, "--out", tmp_path / "sweep")
+    refused = unroll("sweep", corpus, *options, "--launcher", "processes")
+    assert refused.code == 2
+    assert "the schedule 'every-other'" in refused.err
+    plugins._registered.clear()
+    with pytest.raises(ConfigurationError, match=r"unroll\.register\('schedules', 'every-other'"):
+        package.load(run.path)

@@ -108,6 +108,14 @@ BAD: list[tuple[str, str, object, str]] = [
         "moved otherwise among others",
     ),
     (
+        "schedules",
+        "secretly-long",
+        SimpleNamespace(
+            DEPENDS_ON_LENGTH=False, WATCHES=False, factor=lambda batch, batches, history: 1 - batch / (batches + 1)
+        ),
+        "has another factor in a run of",
+    ),
+    (
         "decoding",
         "never-best",
         SimpleNamespace(

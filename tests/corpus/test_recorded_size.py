@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,21 +16,7 @@ from unroll.corpus import folders, recorded_size
 from unroll.experiment.experiment import read_toml
 from unroll.runs.folder import RunFolder
 
-PATIENCE = 20  # seconds, after which a test counts as waiting for ever
-
-
-@pytest.fixture(autouse=True)
-def alarm() -> Iterator[None]:
-    """What waits for ever fails."""
-
-    def rung(*signal_: object) -> None:
-        raise AssertionError(f"still at work after {PATIENCE} s")
-
-    before = signal.signal(signal.SIGALRM, rung)
-    signal.alarm(PATIENCE)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+pytestmark = pytest.mark.usefixtures("alarm")
 
 
 @pytest.fixture(scope="module")

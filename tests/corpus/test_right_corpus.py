@@ -109,6 +109,13 @@ FOLDERS: dict[str, tuple[Files, dict[str, object], str | list[str]]] = {
         {"a.mid": tune(40), "about.txt": PROSE}, {"kind": "chars"}, PROSE.decode(),
     ),
     "prose and one tune": ({"a.mid": tune(40), "a.txt": PROSE, "b.txt": PROSE}, {}, 2 * PROSE.decode()),
+    "tunes and a long list of them": (
+        {**{f"{n:02}.mid": tune(40 + n) for n in range(9)}, "all.csv": CSV * 20, "README.md": b"# Tunes\n" * 60}, {},
+        ["not clearly one corpus", "9 MIDI files", "Of the text 99 % are tables", "--kind notes", "--kind chars"],
+    ),
+    "prose and one tune with a list of it": (
+        {"a.mid": tune(40), "a.txt": 9 * PROSE, "b.csv": CSV[:200]}, {}, 9 * PROSE.decode() + CSV[:200].decode(),
+    ),
     "tunes alone, asked for as characters": (
         {"a.mid": tune(40)}, {"kind": "chars"}, ["has no text in it", "--kind notes reads the music"],
     ),

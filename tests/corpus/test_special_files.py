@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import time
@@ -23,21 +22,7 @@ from unroll.corpus.corpus import Corpus
 from unroll.corpus.music.reading import read_folder
 from unroll.corpus.tokens import Vocabulary, load
 
-PATIENCE = 20  # seconds, after which a test counts as waiting for ever
-
-
-@pytest.fixture(autouse=True)
-def alarm() -> Iterator[None]:
-    """What waits for ever fails."""
-
-    def rung(*signal_: object) -> None:
-        raise AssertionError(f"still waiting after {PATIENCE} s")
-
-    before = signal.signal(signal.SIGALRM, rung)
-    signal.alarm(PATIENCE)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+pytestmark = pytest.mark.usefixtures("alarm")
 
 
 def make_fifo(path: Path) -> None:

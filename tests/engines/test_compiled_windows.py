@@ -7,7 +7,7 @@ import pytest
 from helpers import every_plugin, random_model, tiny, torch_threads
 
 from unroll.engines.cpu import builder, threadpool
-from unroll.engines.cpu.steppers import compiled_windows, host_windows
+from unroll.engines.cpu.steppers import compiled_weights, compiled_windows, host_windows
 from unroll.model.model import Model
 
 K2, V = 70, 7
@@ -44,6 +44,16 @@ def test_any_number_of_threads_gives_the_same_bits(
         with torch_threads(threads):
             assert np.array_equal(logits(a_model, 1), alone)
             assert np.array_equal(logits(a_model, 3)[:, :1], alone)
+
+
+@pytest.mark.parametrize("dense", [0, 60])
+def test_threads_that_divide_a_single_rows_head_give_the_same_bits(dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_model = model(dense=dense, hidden=90)
+    whole = logits(a_model, 1)
+    monkeypatch.setattr(compiled_weights, "WIDE", 0)
+    for threads in (1, 2, 3):
+        with torch_threads(threads):
+            assert np.array_equal(logits(a_model, 1), whole)
 
 
 def test_threads_may_change_between_two_tokens() -> None:

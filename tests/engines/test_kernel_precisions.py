@@ -11,7 +11,7 @@ from helpers import CPU, every_cell, random_ids, random_tensor, torch_threads
 from kernel_cases import UNCLIPPED, UNIT, biting, check, inputs, network, outcome
 
 from unroll.engines import kernels
-from unroll.engines.cpu import amx, bf16, compiled_head, head_code, layer_code, packing
+from unroll.engines.cpu import amx, bf16, compiled_direct_head, compiled_head, head_code, layer_code, packing
 from unroll.model import cells
 from unroll.model.dropout import Dropout
 from unroll.model.head import LEAK
@@ -120,6 +120,30 @@ def test_the_head_in_bfloat16_equals_float64(threads: int, drops: bool) -> None:
         for result, true in zip(got, expected, strict=True):
             error = float((result.double() - true).norm() / true.norm().clamp(min=1e-9))
             assert error <= 6 * UNIT["bfloat16"], error
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_the_head_without_a_dense_layer_in_bfloat16_equals_float64(drops: bool) -> None:
+    """h and weights are exact in bfloat16. The bound is 3 of its roundings: of h under dropout, and of the gradients of
+    logits."""
+    for M, N, H, V in ((1, 1, 32, 1), (2, 300, 64, 85), (1, 65, 50, 33)):
+        shapes = {(N, H): 0.5, (H, V): 2 * H**-0.5, (V,): 0.1}
+        exact = [
+            (random_tensor(M, *shape, seed=n) * scale).bfloat16().double().requires_grad_()
+            for n, (shape, scale) in enumerate(shapes.items())
+        ]
+        single = [value.detach().float().requires_grad_() for value in exact]
+        targets, d = random_ids(M, N, symbols=V), random_tensor(M, N, seed=9)
+        seeds = [(m + 1, 5) for m in range(M)]
+        got, expected = [], []
+        for values, results, dtype in ((exact, expected, torch.float64), (single, got, torch.float32)):
+            rates = torch.full((M,), 0.3 if drops else 0.0, dtype=dtype)
+            dropout = Dropout(rates, tuple(seeds), torch.tensor(seeds), torch.tensor(7), drops)
+            nll = compiled_direct_head.nll(*values, targets, dropout, in_bf16=dtype == torch.float32)
+            results += [nll.detach(), *torch.autograd.grad(nll, values, d.to(dtype))]
+        for result, true in zip(got, expected, strict=True):
+            error = float((result.double() - true).norm() / true.norm().clamp(min=1e-9))
+            assert error <= 3 * UNIT["bfloat16"], error
 
 
 def test_kernels_that_would_not_round_refuse() -> None:

@@ -13,6 +13,7 @@ from helpers import random_ids, random_tensor, torch_threads
 from unroll.engines.cpu import (
     arithmetic,
     builder,
+    compiled_direct_head,
     compiled_head,
     compiler,
     packing,
@@ -21,6 +22,7 @@ from unroll.engines.cpu import (
     transposed_products,
 )
 from unroll.engines.cpu.builder import Code, Value
+from unroll.model import head
 from unroll.model.head import LEAK
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -173,3 +175,23 @@ def test_the_compiled_head_equals_the_plain_one_and_leaves_padding_at_exactly_0(
         for got, expected in zip(gradients, truth, strict=True):
             assert torch.allclose(got, expected, rtol=0, atol=1e-11)
     assert (got[:, -3:] == 0).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_compiled_head_without_a_dense_layer_equals_the_plain_one(threads: int) -> None:
+    for M, N, H, V in itertools.product((1, 2), (1, 5, 300), (5, 16, 40), (7, 16, 85)):
+        values = [random_tensor(M, *shape, seed=n, grad=True) for n, shape in enumerate([(N, H), (H, V), (V,)])]
+        with torch.no_grad():
+            values[-1][:, -3:] = -torch.inf
+        targets, d = random_ids(M, N, symbols=V - 3), random_tensor(M, N, seed=9)
+        h, W, b = values
+        plain = head.nll(head.Head(head.Affine(W, b), None).logits(h, "float64", torch.bmm), targets)
+        with torch_threads(threads):
+            compiled = compiled_direct_head.nll(*values, targets)
+            gradients = torch.autograd.grad(compiled, values, d)
+        truth = torch.autograd.grad(plain, values, d)
+        assert torch.allclose(compiled, plain, rtol=0, atol=1e-12)
+        for got, expected in zip(gradients, truth, strict=True):
+            assert torch.allclose(got, expected, rtol=0, atol=1e-11)
+        assert (gradients[1][..., -3:] == 0).all()
+        assert (gradients[2][:, -3:] == 0).all()

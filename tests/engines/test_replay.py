@@ -27,6 +27,8 @@ FLEETS: dict[str, list[dict[str, Any]]] = {
     "few rows": [{"rows": 3, "shuffle": True, "loss": "last"}],
     "bfloat16": [{"precision": "bfloat16"}],
     "rmsprop": [{"optimiser": "rmsprop", "precision": "float64"}],
+    "no dense layer": [{"dense": 0, "dropout": 0.3}, {"dense": 0, "seed": 1}],
+    "no dense layer, bfloat16": [{"dense": 0, "precision": "bfloat16", "state": "carried"}],
     "GRU": [{"cell": "gru", "state": "carried", "k1": 9, "layers": 2, "rows": 40}],
     "RNN of few rows": [{"cell": "rnn", "layers": 2, "rows": 3}, {"cell": "rnn", "layers": 2, "rows": 3, "seed": 1}],
 }

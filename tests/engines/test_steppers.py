@@ -19,10 +19,11 @@ K2, V = 6, 7
 BOUNDS = {"float64": 1e-12, "float32": 1e-5}
 
 
-def one_model(cell: str = "lstm", peepholes: str = "paper", layers: int = 1, precision: str = "float64") -> Model:
-    return random_model(
-        [tiny(cell=cell, peepholes=peepholes, layers=layers, k2=K2, precision=precision, hidden=9)], [V]
-    )
+def one_model(
+    cell: str = "lstm", peepholes: str = "paper", layers: int = 1, precision: str = "float64", dense: int = 6
+) -> Model:
+    shape = {"cell": cell, "peepholes": peepholes, "layers": layers, "hidden": 9, "dense": dense}
+    return random_model([tiny(k2=K2, precision=precision, **shape)], [V])
 
 
 def softmax(logits_BV: np.ndarray) -> np.ndarray:
@@ -56,6 +57,21 @@ def test_steps_give_the_plain_steppers_probabilities(
     for ids_B in np.random.default_rng(0).integers(V, size=(4 * K2, 3)):
         fast.read(ids_B)
         truth.read(ids_B)
+        check_alike(fast, truth, BOUNDS[precision])
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("procedure", STEPPERS)
+@pytest.mark.parametrize("made", [True, False], ids=["compiled", "host"])
+def test_steps_without_a_dense_layer_give_the_plain_steppers_probabilities(
+    made: bool, procedure: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "available", lambda: made)
+    for rows in (1, 3, 70):
+        fast, truth = pair(one_model("lstm", "off", 2, precision, dense=0), procedure, rows)
+        for ids_B in np.random.default_rng(0).integers(V, size=(2 * K2, rows)):
+            fast.read(ids_B)
+            truth.read(ids_B)
         check_alike(fast, truth, BOUNDS[precision])
 
 

@@ -55,6 +55,11 @@ def experiments(draw: st.DrawFn) -> Experiment:
         forget_bias=draw(st.floats(allow_nan=False, allow_infinity=False)),
         optimiser=draw(st.sampled_from(plugins.names("optimisers"))),
         learning_rate=draw(st.floats(1e-12, 1e30) | st.integers(1, 1000)),
+        schedule=draw(st.sampled_from([*plugins.names("schedules"), "step,every=7,by=1e-3", "plateau,patience=2"])),
+        warm_up=draw(st.integers(0, 10**6)),
+        weight_decay=draw(st.floats(0, 1e30)),
+        decay=draw(st.sampled_from(["l2", "decoupled"])),
+        clip_norm=draw(st.floats(1e-12, 1e30) | st.just(math.inf)),
         clip=draw(st.floats(1e-12, 1e30) | st.just(math.inf)),
         seed=draw(seeds),
         precision=draw(st.sampled_from(["float32", "float64"])),
@@ -143,7 +148,7 @@ def test_what_is_not_toml_is_refused_with_its_place() -> None:
 def test_all_problems_of_scheme_and_experiment_are_told_at_once() -> None:
     with pytest.raises(ConfigurationError) as told:
         from_options(
-            {"cell": "lsmt", "layers": 0, "dropout": 1.0, "learning_rate": -1.0, "optimiser": "sgd"},
+            {"cell": "lsmt", "layers": 0, "dropout": 1.0, "learning_rate": -1.0, "optimiser": "sdg"},
             {"k1": 0, "k2": 0, "loss": "equel"},
         )
     problems = told.value.problems
@@ -165,6 +170,14 @@ def test_all_problems_of_scheme_and_experiment_are_told_at_once() -> None:
         ("forget_bias", math.nan),
         ("clip", math.nan),
         ("clip", 0.0),
+        ("clip_norm", 0.0),
+        ("clip_norm", math.nan),
+        ("weight_decay", -0.1),
+        ("weight_decay", math.inf),
+        ("decay", "l1"),
+        ("warm_up", -1),
+        ("schedule", "cosine,final"),
+        ("optimiser", "sgd,momentum=1"),
         ("rows", 0),
         ("batches", 0),
         ("precision", "float16"),
@@ -195,11 +208,17 @@ SEEN = {
     "peepholes": "off", "layers": 2, "hidden": 64, "dense": 32, "dropout": 0.25, "forget_bias": 5.0,
     "optimiser": "rmsprop", "learning_rate": 0.01, "batches": 100, "rows": 32, "clip": 1.0, "seed": 1,
     "precision": "float64", "rotation": "continue", "shuffle": True,
+    "schedule": "cosine", "warm_up": 9, "weight_decay": 0.1, "clip_norm": 1.0,
+    "parent": "a" * 64, "parent_weights": "b" * 64, "added_symbols": 0, "updates_before": 9,
+    "validation": 500, "validation_file_sha256": "ab", "test_file_sha256": "ab", "patience": 3, "target": 5.0,
+    "minutes": 2.0,
 }  # fmt: skip
 UNSEEN = {
     "corpus": "elsewhere", "title": "Hamlet", "ext": (".c",), "exclude": ("test",), "ascii": True, "files": 2,
     "bytes": 9, "tokens": 5, "unique": 3, "evaluate": "both", "evaluations": 8, "test_tokens": 500, "device": "cuda",
-    "kernel": "reference", "threads": 4,
+    "kernel": "reference", "threads": 4, "keep_optimiser": True, "validation_file": "valid.txt",
+    "validation_file_bytes": 9, "validation_file_tokens": 9, "test_file": "test.txt",
+    "test_file_bytes": 9, "test_file_tokens": 9,
 }  # fmt: skip
 SCHEME_SEEN = {"loss": "last", "state": "carried", "k1": 40, "k2": 50, "k3": 10, "normalise": True}
 
@@ -209,7 +228,9 @@ def test_identity_depends_on_exactly_what_training_sees() -> None:
     changed = {name: replace(base, **{name: value}).identity for name, value in (SEEN | UNSEEN).items()}
     assert {name for name, identity in changed.items() if identity != base.identity} == set(SEEN)
     assert len(set(changed.values())) == len(SEEN) + 1
-    assert {f.name for f in fields(Experiment)} - set(SEEN | UNSEEN) == {"kind", "scheme", "evaluate_carried"}
+    assert {f.name for f in fields(Experiment)} - set(SEEN | UNSEEN) == {"kind", "scheme", "evaluate_carried", "decay"}
+    decaying = replace(base, weight_decay=0.1)
+    assert replace(decaying, decay="decoupled").identity != decaying.identity
     carried = Experiment(scheme=SCHEMES[4])
     assert replace(carried, evaluate_carried=True).identity == carried.identity
 

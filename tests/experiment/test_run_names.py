@@ -1,4 +1,4 @@
-"""The name of a run's folder has one form, whoever gives it."""
+"""The name of a run's folder has one form, whichever command gives it."""
 
 from __future__ import annotations
 

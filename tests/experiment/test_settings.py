@@ -21,6 +21,9 @@ from unroll.training import fleet
 
 # What the corpus says of itself, and the parts of --train: no option says these alone.
 RECORDED = {"title", "sha256", "files", "bytes", "tokens", "unique"}
+RECORDED |= {"parent", "parent_weights", "added_symbols", "updates_before"}
+ALONE = {"keep_optimiser"}  # what a run alone can be asked for, and no sweep
+RECORDED |= {f"{part}_file_{fact}" for part in ("validation", "test") for fact in ("sha256", "bytes", "tokens")}
 NAMED_OTHERWISE = {"corpus", "scheme", "loss", "state", "k3", "normalise", "reset"}
 
 
@@ -35,6 +38,8 @@ class Longer(Experiment):
 def test_every_setting_is_an_option_with_a_sentence_of_help(name: str) -> None:
     said = {parameter.name: parameter.help for parameter in command(name).params if hasattr(parameter, "help")}
     expected = {f.name for f in (*fields(Experiment), *fields(Scheme))} - RECORDED - NAMED_OTHERWISE
+    expected -= ALONE if name == "sweep" else set()
+    assert name == "train" or not ALONE & set(said)
     assert expected <= set(said)
     for setting in expected:
         assert said[setting].endswith((".", "].")), setting
@@ -42,9 +47,16 @@ def test_every_setting_is_an_option_with_a_sentence_of_help(name: str) -> None:
 
 
 def test_every_field_stands_in_a_table_of_run_toml() -> None:
-    filled = Experiment(kind="ids", separator=",", evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3))
-    written = [name for part in to_tables(filled).values() for name in part]
-    assert len(written) == len(set(written)) == len(fields(Experiment)) - 1 + len(fields(Scheme))
+    begun = {"parent": "0" * 64, "parent_weights": "0" * 64, "added_symbols": 0, "updates_before": 9}
+    filled = Experiment(
+        kind="ids", separator=",", evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3), **begun
+    )
+    parts = {f"{part}_file{fact}": "x" for part in ("validation", "test") for fact in ("", "_sha256")}
+    parts |= {f"{part}_file_{fact}": 3 for part in ("validation", "test") for fact in ("bytes", "tokens")}
+    both = (replace(filled, validation=5), replace(filled, **parts))
+    written = [name for part in to_tables(both[1]).values() for name in part]
+    assert len(written) == len(set(written)) == len(fields(Experiment)) - 2 + len(fields(Scheme))
+    assert {name for part in to_tables(both[0]).values() for name in part} - set(written) == {"validation"}
 
 
 def test_help_says_the_default_that_a_field_has() -> None:
@@ -95,8 +107,8 @@ def test_columns_of_the_table_keep_their_places() -> None:
     assert table.COLUMNS == (
         "run", "corpus", "scheme", "training", "sample", "k1", "k2", "cell", "peepholes", "layers", "hidden", "dense",
         "dropout", "forget_bias", "optimiser", "learning_rate", "rows", "clip", "rotation", "shuffle", "precision",
-        "batches", "seed", "split_seed", "test_tokens", "state", "batch", "loss", "perplexity", "lowest",
-        "lowest_batch", "reason",
+        "batches", "seed", "split_seed", "test_tokens", "schedule", "warm_up", "weight_decay", "decay", "clip_norm",
+        "state", "batch", "loss", "perplexity", "lowest", "lowest_batch", "reason",
     )  # fmt: skip
 
 

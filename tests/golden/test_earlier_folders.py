@@ -43,7 +43,8 @@ def test_a_sweep_that_died_keeps_what_is_finished_and_ends_with_the_uninterrupte
     assert unroll("sweep", "--resume", sweep, "--quiet").code == 0
     assert {path: path.read_bytes() for path in finished} == before
     for row, expected in zip(rows(sweep / "table.csv"), rows(EARLIER / "table.csv"), strict=True):
-        assert row == {name: near(value) for name, value in expected.items()}
+        # A setting that came later has a column that the earlier table lacks.
+        assert {name: row[name] for name in expected} == {name: near(value) for name, value in expected.items()}
 
 
 def rows(table: Path) -> list[dict[str, object]]:

@@ -26,6 +26,15 @@ RUNS = {
     "scheme 4, two layers, dropout": Experiment(
         scheme=Scheme(state="carried", sample="progressive", k1=30, k2=20), layers=2, dropout=0.25, seed=5, **SMALL
     ),
+    "no dense layer, no peepholes, RMSprop, dropout": Experiment(
+        scheme=Scheme(state="carried", sample="progressive", k1=20, k2=20),
+        layers=2,
+        peepholes="off",
+        optimiser="rmsprop",
+        dropout=0.25,
+        seed=7,
+        **SMALL | {"dense": 0},
+    ),
     "exponential, shuffled, RNN": Experiment(
         scheme=Scheme(loss="exponential", k3=5, k1=5, k2=20), cell="rnn", shuffle=True, **SMALL
     ),

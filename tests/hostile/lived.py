@@ -21,7 +21,7 @@ from pathlib import Path
 
 PATIENCE = 10.0  # seconds after which a command hangs
 MEGABYTES = 500  # that a command may take
-SMALL_CACHE = 1_000  # bytes from which a corpus is cached here
+SMALL_CACHE = 1_000  # bytes and tokens from which a corpus, and the order of its suffixes, are cached here
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,9 @@ def _serve(line: Connection) -> None:
 
     from unroll import cli
     from unroll.corpus import encoding
+    from unroll.runs import memorisation
 
-    encoding.CACHED_FROM = SMALL_CACHE
+    encoding.CACHED_FROM = memorisation.CACHED_FROM = SMALL_CACHE
     cli.app = get_command(cli.app)  # type: ignore[assignment]  (made once, it takes a tenth of a second)
     os.environ["NO_COLOR"] = "1"
     line.send("ready")

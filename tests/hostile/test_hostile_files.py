@@ -19,21 +19,24 @@ from world import TRAINING, World, as_json, fingerprint, make, results
 
 SWEPT = "given/sweep/runs/corpus-multi-loss-k1_4-k2_8-lstm1x8-seed0"
 CUT = "given/sweep/runs/corpus-multi-loss-k1_4-k2_9-lstm1x8-seed0"
-OF_A_RUN = ("run.toml", "status.json", "vocabulary.json", "metrics.jsonl", "weights.safetensors")
+OF_A_RUN = ("run.toml", "status.json", "vocabulary.json", "metrics.jsonl", "weights.safetensors", "best.safetensors")
 
 # What reads a part of what is given, and how its result is looked at.
 RESUME, RESUME_SWEEP = "train --resume {given}/half --json", "sweep --resume {given}/sweep --quiet"
 READING_A_RUN = (
     "eval {given}/run --json",
+    "eval {given}/run --weights best --json",
     "sample {given}/run --prompt abc --length 5 --json",
     "score {given}/run {corpus} --json",
     "drift {given}/run --json",
     "memorised {given}/run {corpus} --json",
     "train --resume {given}/run --json",
+    "export {given}/run --onnx {out}/step.onnx",
     "report {given}/run {given}/half --out {out}/page.html",
 )
 READING_HALF = (
     RESUME,
+    "eval {given}/half --json",
     "sample {given}/half --prompt abc --length 5 --json",
     "report {given}/half {given}/run --out {out}/page.html",
 )
@@ -42,14 +45,16 @@ READING_A_SWEEP = (
     "report {given}/sweep {given}/run --out {out}/page.html",
     "sweep --resume {given}/sweep --plan --json",
 )
-READING_THE_CACHE = ("train {corpus} --out {out}/new " + TRAINING,)
+TRAIN = "train {corpus} --out {out}/new " + TRAINING
+READING_IDS = (TRAIN, "eval {given}/run --json", "data info {corpus} --json")
+READING_SUFFIXES = ("memorised {given}/run {corpus} --json",)
 
 
 def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every file and folder, with the commands that read it."""
     for name in (*OF_A_RUN, "perplexity.png", "checkpoints", "status.json.partial", "weights.safetensors.partial"):
         yield f"given/run/{name}", READING_A_RUN
-    for name in (*OF_A_RUN[:-1], "checkpoints", "perplexity.png", "metrics.jsonl.partial", "run.toml.partial"):
+    for name in (*OF_A_RUN[:-2], "checkpoints", "perplexity.png", "metrics.jsonl.partial", "run.toml.partial"):
         yield f"given/half/{name}", READING_HALF
     for name in ("batch-000000006.safetensors", "batch-000000007.safetensors", "batch-000000008.safetensors"):
         yield f"given/half/checkpoints/{name}", READING_HALF
@@ -59,8 +64,9 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield folder, READING_A_SWEEP
         for name in (*OF_A_RUN, "checkpoints"):
             yield f"{folder}/{name}", READING_A_SWEEP
-    yield "given/cache/corpora/INDEX", READING_THE_CACHE
-    yield "given/cache/corpora/IDS", READING_THE_CACHE
+    yield "given/cache/corpora/INDEX", READING_IDS
+    yield "given/cache/corpora/IDS", READING_IDS
+    yield "given/cache/suffixes/ORDER", READING_SUFFIXES
 
 
 # --- what stands in its place ---------------------------------------------------------------------------------------
@@ -205,7 +211,7 @@ def worker() -> Iterator[Worker]:
 def right(original: World, worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What every command comes to with everything in order."""
     found = {}
-    for words in {*READING_A_RUN, *READING_HALF, *READING_A_SWEEP, *READING_THE_CACHE}:
+    for words in {*READING_A_RUN, *READING_HALF, *READING_A_SWEEP, *READING_IDS, *READING_SUFFIXES}:
         world = original.copied(tmp_path_factory.mktemp("right"))
         ended = world.run(worker, words)
         assert ended.complaint() is None, (words, ended)
@@ -220,8 +226,10 @@ def outcome(words: str, world: World, ended: Ended) -> object:
         made.append(results(world.given / "half"))
     if words == RESUME_SWEEP:
         made += [(world.given / "sweep/table.csv").read_bytes(), results(world.path / SWEPT), results(world.path / CUT)]
-    if words in READING_THE_CACHE:
+    if words == TRAIN:
         made.append(results(world.path / "new"))
+    if words.startswith("export"):
+        made.append((world.path / "step.onnx").read_bytes())
     if words.startswith("report"):
         made.append((world.path / "page.html").read_text())
     return (as_json(ended, world) if "--json" in words and words != RESUME else None, made)
@@ -229,11 +237,11 @@ def outcome(words: str, world: World, ended: Ended) -> object:
 
 def placed(name: str, world: World) -> Path:
     """Where a case's file lies; files of the cache are named after what they hold."""
-    if name.endswith(("INDEX", "IDS")):
-        folder = world.given / "cache" / "corpora"
-        (found,) = (path for path in folder.iterdir() if (path.suffix == ".json") == name.endswith("INDEX"))
+    path = world.path / name
+    if name.endswith(("INDEX", "IDS", "ORDER")):
+        (found,) = (one for one in path.parent.iterdir() if (one.suffix == ".json") == name.endswith("INDEX"))
         return found
-    return world.path / name
+    return path
 
 
 def complaint(words: str, world: World, right: dict[str, object], mine: dict[str, str], worker: Worker) -> str | None:
@@ -292,7 +300,7 @@ def flipped() -> list[str]:
         for name in names
         if not name.endswith(never)
         and "000008" not in name
-        and not (name.startswith(CUT) and name.endswith("weights.safetensors"))
+        and not (name.startswith(CUT) and name.endswith(("weights.safetensors", "best.safetensors")))
     ]
 
 

@@ -1,4 +1,4 @@
-"""A run folder from a stranger: no code from data, and every problem told in words."""
+"""A run folder from a stranger: no code from data, and every problem in words."""
 
 from __future__ import annotations
 

@@ -92,7 +92,9 @@ def test_no_folder_of_somebody_else_becomes_a_run_through_a_link(given: Path, mi
     "name",
     [
         "status.json.partial", "weights.safetensors.partial", "run.toml.partial", "metrics.jsonl.partial",
-        "status.json", "weights.safetensors", "run.toml", "metrics.jsonl", "perplexity.png", "vocabulary.json",
+        "status.json", "weights.safetensors", "run.toml", "metrics.jsonl", "samples.jsonl", "perplexity.png",
+        "vocabulary.json",
+        "best.safetensors", "best.safetensors.partial",
     ],
 )  # fmt: skip
 def test_nothing_is_written_through_a_link(name: str, given: Path, mine: Path) -> None:
@@ -105,7 +107,9 @@ def test_nothing_is_written_through_a_link(name: str, given: Path, mine: Path) -
         unroll(command, "--resume", given / "half" if command == "train" else given / "sweep")
 
 
-@pytest.mark.parametrize("name", ["table.csv", "table.json", "table.csv.partial", "sweep.json", "plan.json"])
+@pytest.mark.parametrize(
+    "name", ["table.csv", "times.csv", "table.json", "table.csv.partial", "sweep.json", "plan.json"]
+)
 def test_nothing_of_a_sweep_is_written_through_a_link(name: str, given: Path, mine: Path) -> None:
     (given / "sweep" / name).unlink(missing_ok=True)
     (given / "sweep" / name).symlink_to(mine / "diary.txt")

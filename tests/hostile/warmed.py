@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import matplotlib.backends.backend_agg
 import matplotlib.figure
+import onnx
 import torch
 from typer.main import get_command
 
@@ -12,3 +13,4 @@ from unroll.cli import app
 torch.set_num_threads(1)
 get_command(app)
 assert matplotlib.figure
+assert onnx

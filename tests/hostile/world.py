@@ -10,13 +10,14 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from lived import Command, Ended, Worker
+from lived import SMALL_CACHE, Command, Ended, Worker
 
-from unroll import Corpus, Experiment, Scheme, grid
+from unroll import Corpus, Experiment, Scheme, grid, load, memorised
 from unroll.base.wording import shell_words
 from unroll.corpus import encoding
 from unroll.corpus.open_corpora import Library
 from unroll.corpus.synthetic import Markov
+from unroll.runs import memorisation
 from unroll.runs.folder import RunFolder
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Progressed, RunEnded
@@ -75,11 +76,13 @@ def make(path: Path) -> World:
     with shell_words():  # as the command line makes it, so that reasons on record are in its words
         _sweep(world)
     before, os.environ["UNROLL_CACHE"] = os.environ.get("UNROLL_CACHE"), str(world.given / "cache")
-    large, encoding.CACHED_FROM = encoding.CACHED_FROM, 1_000
+    large = encoding.CACHED_FROM, memorisation.CACHED_FROM
+    encoding.CACHED_FROM = memorisation.CACHED_FROM = SMALL_CACHE
     try:
         Corpus.open(str(world.corpus))
+        memorised(load(world.given / "run"), ["abc"])
     finally:
-        encoding.CACHED_FROM = large
+        encoding.CACHED_FROM, memorisation.CACHED_FROM = large
         del os.environ["UNROLL_CACHE"]
         if before is not None:
             os.environ["UNROLL_CACHE"] = before

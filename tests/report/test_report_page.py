@@ -160,3 +160,27 @@ def test_curves_that_end_before_anything_is_judged_are_a_page_too(tmp_path: Path
     shown = data_of(from_folders([write_all(tmp_path, made)]))
     assert len(shown["curves"]) > 260
     assert shown["findings"] == []
+
+
+def test_a_small_reproduction_says_the_units_that_were_trained(tmp_path: Path) -> None:
+    small = data_of(page(gather([write_all(tmp_path, records(scale=0.005))])))
+    assert {curve["hidden"] for curve in small["curves"]} == {8, 32}
+    figures = {figure["name"]: figure for figure in small["figures"]}
+    assert "One layer of 32 units" in figures["schemes"]["about"]
+    assert figures["architectures-1"]["groups"] == ["r=1 γ=8", "r=1 γ=32", "r=2 γ=8", "r=2 γ=32"]
+    assert "512 units" not in json.dumps(small["figures"])
+
+
+def test_curves_that_cannot_differ_are_left_out_with_a_word(tmp_path: Path) -> None:
+    made = []
+    for record in records(scale=0.005):
+        cut = [replace(curve, batches=64, epoch=70) for curve in record.curves]
+        made.append(replace(record, curves=tuple(cut)))
+    figures = {f["name"]: f for f in data_of(page(gather([write_all(tmp_path / "short", made)])))["figures"]}
+    assert figures["extras-reset"]["groups"] == ["as the paper", "reset = 0.1"]
+    assert "Left out, since no run here is longer than an epoch" in figures["extras-reset"]["about"]
+    assert "reset = never; reset = never, rotation = continue." in figures["extras-reset"]["about"]
+    long = [replace(r, curves=tuple(replace(c, epoch=63, batches=64) for c in r.curves)) for r in made]
+    figures = {f["name"]: f for f in data_of(page(gather([write_all(tmp_path / "long", long)])))["figures"]}
+    assert len(figures["extras-reset"]["groups"]) == 4
+    assert "Left out" not in figures["extras-reset"]["about"]

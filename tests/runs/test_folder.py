@@ -109,10 +109,22 @@ def test_a_folder_sees_that_a_file_was_changed_on_the_disk(whole: Path) -> None:
     assert folder.experiment == changed
 
 
+@pytest.mark.parametrize("name", ["status.json", "metrics.jsonl"])
+def test_a_changed_clock_of_a_finished_run_is_noticed_though_its_weights_hold_none(whole: Path, name: str) -> None:
+    _, facts = RunFolder(whole).weights()
+    assert not {"seconds", "evaluating"} & set(facts)
+    text = (whole / name).read_text()
+    at = text.index('"seconds": ') + len('"seconds": ')
+    (whole / name).write_text(f"{text[:at]}1{text[at:]}")
+    with pytest.raises(RunError, match="its clocks were changed"):
+        _ = RunFolder(whole).metrics
+
+
 def test_the_last_two_checkpoints_are_kept_and_a_finished_run_has_none(half: Path) -> None:
     assert RunFolder(half).checkpoints() == [OLDER, NEWER]
     resume(half)
     assert sorted(contents(half)) == [
+        "best.safetensors",
         "metrics.jsonl",
         "run.toml",
         "status.json",

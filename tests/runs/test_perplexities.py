@@ -37,9 +37,10 @@ def brute_force(model: Model, ids: list[int], procedure: str) -> list[float]:
 
 
 @every_cell
+@pytest.mark.parametrize("dense", [0, 6])
 @pytest.mark.parametrize("procedure", plugins.names("conditioning"))
-def test_perplexity_equals_a_brute_force_loop(cell: str, peepholes: str, procedure: str) -> None:
-    model = random_model([tiny(cell=cell, peepholes=peepholes, layers=2, k2=K2)], [7])
+def test_perplexity_equals_a_brute_force_loop(cell: str, peepholes: str, dense: int, procedure: str) -> None:
+    model = random_model([tiny(cell=cell, peepholes=peepholes, layers=2, dense=dense, k2=K2)], [7])
     ids = random_ids(30)
     expected = brute_force(model, ids.tolist(), procedure)
     (nll,) = token_nll(model, [ids], K2, procedure)

@@ -27,7 +27,7 @@ def one_model(cell: str = "lstm", peepholes: str = "paper", layers: int = 1) -> 
 
 
 def log_probability(model: Model, procedure: str, ids: Sequence[int]) -> float:
-    """Of a continuation of the prompt, read token by token."""
+    """The log-probability of a continuation of the prompt, read token by token."""
     rows, total = torch_stepper.Rows(model, K2, procedure), 0.0
     rows.begin(1)
     for token in read(PROMPT, K2, procedure):

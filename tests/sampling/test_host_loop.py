@@ -28,9 +28,15 @@ DECODINGS = (
 
 
 def one_model(
-    cell: str = "lstm", peepholes: str = "paper", layers: int = 1, precision: str = "float64", hidden: int = 13
+    cell: str = "lstm",
+    peepholes: str = "paper",
+    layers: int = 1,
+    precision: str = "float64",
+    hidden: int = 13,
+    dense: int | None = None,
 ) -> Model:
-    shape = {"cell": cell, "peepholes": peepholes, "layers": layers, "hidden": hidden, "dense": 8 * hidden}
+    dense = 8 * hidden if dense is None else dense
+    shape = {"cell": cell, "peepholes": peepholes, "layers": layers, "hidden": hidden, "dense": dense}
     return random_model([tiny(k2=K2, precision=precision, **shape)], [V])
 
 
@@ -39,7 +45,7 @@ def mixed_streams(count: int) -> list[Stream]:
 
 
 def probabilities(model: Model, streams: list[Stream], procedure: str) -> list[tuple[list[int], torch.Tensor]]:
-    """Of each stream: its tokens, and the model's probabilities at every one of its steps."""
+    """For each stream its tokens, and the model's probabilities at every one of its steps."""
     ids, steps = defaultdict(list), defaultdict(list)
     for drawn in generate(model, streams, K2, procedure):
         p_BV = torch.softmax(torch.from_numpy(drawn.logits_BV), -1)
@@ -74,9 +80,11 @@ def test_100_streams_draw_alone_what_they_draw_in_one_batch_in_any_order(
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("procedure", PROCEDURES)
-@pytest.mark.parametrize("hidden", [1, 5, 24, 128])
-def test_a_model_of_any_size_draws_alone_what_it_draws_in_a_batch(procedure: str, precision: str, hidden: int) -> None:
-    model, streams = one_model(precision=precision, hidden=hidden), mixed_streams(100)
+@pytest.mark.parametrize(("hidden", "dense"), [(1, 8), (5, 40), (24, 192), (128, 1024), (13, 0), (128, 0)])
+def test_a_model_of_any_size_draws_alone_what_it_draws_in_a_batch(
+    procedure: str, precision: str, hidden: int, dense: int
+) -> None:
+    model, streams = one_model(precision=precision, hidden=hidden, dense=dense), mixed_streams(100)
     together = probabilities(model, streams, procedure)
     for n in range(0, 100, 7):
         check_same(probabilities(model, [streams[n]], procedure)[0], together[n])

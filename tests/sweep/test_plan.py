@@ -332,3 +332,41 @@ def test_names_are_readable_safe_and_different_and_sort_as_people_count() -> Non
     assert sorted(["k1_100", "k1_20"], key=natural) == ["k1_20", "k1_100"]
     twins = [replace(e, title=title, sha256=title) for title in ("Book", "book") for e in grid(seed=0)]
     assert len({t.name.casefold() for t in distinct(twins)}) == 2
+
+
+BUSY = {1: 6.12, 2: 75.5, 4: 11.0, 6: 5.0}
+
+
+@pytest.mark.parametrize("spoiled", [1, 2, 4, 6])
+def test_a_trial_that_other_work_spoiled_is_tried_again(spoiled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = dict.fromkeys(BUSY, 0)
+
+    def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: Any) -> Pace:
+        runs = len(experiments)
+        times[runs] += 1
+        return Pace(runs, 0.6 / runs * (30 if runs == spoiled and times[runs] == 1 else 1), None)
+
+    monkeypatch.setattr(measuring, "pace", pace)
+    paces = measuring.measure([e for e, _ in seeds(6)], [CORPORA[5]] * 6, 6)
+    assert [(p.runs, p.milliseconds) for p in paces] == [(runs, 0.6 / runs) for runs in (1, 2, 4, 6)]
+    assert times == {runs: 1 + (runs == spoiled) for runs in BUSY}
+
+
+def test_a_machine_that_stays_busy_is_tried_a_few_times_and_the_plan_is_called_doubtful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    def pace(experiments: Sequence[Experiment], corpora: Sequence[Corpus], between: Any) -> Pace:
+        tried.append(len(experiments))
+        return Pace(len(experiments), BUSY[len(experiments)], None)
+
+    monkeypatch.setattr(measuring, "pace", pace)
+    made, _ = planned(seeds(6), None)
+    assert all(fleet.why.endswith("doubtful: the machine seems busy") for fleet in made.fleets)
+    assert len(tried) < 15
+
+
+def test_a_plan_measured_on_a_quiet_machine_is_not_doubted() -> None:
+    for paces in ([1.0, 0.6, 0.5, 0.49], [23.0, 22.0, 22.5], [6.0, 3.0, 1.5, 0.75], [5.0, 6.0, 9.0]):
+        assert measuring.doubtful([Pace(2**n, ms, None) for n, ms in enumerate(paces)]) == []

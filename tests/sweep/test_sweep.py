@@ -93,6 +93,17 @@ def test_the_table_has_no_clocks_and_is_the_same_for_the_same_sweep(tmp_path: Pa
     assert [float(row["perplexity"]) for row in rows] == [row["perplexity"] for row in stated]
 
 
+def test_the_times_of_all_runs_stand_beside_the_table_under_the_same_names(tmp_path: Path) -> None:
+    drive(tmp_path, small(scheme=[1, 3, 4]))
+    times = list(csv.DictReader((tmp_path / "times.csv").read_text().splitlines()))
+    assert [row["run"] for row in times] == list(dict.fromkeys(row["run"] for row in table(tmp_path)))
+    for row in times:
+        status = SweepFolder(tmp_path).run(row["run"]).status
+        assert float(row["training_seconds"]) == status["seconds"] > 0
+        assert float(row["evaluation_seconds"]) == pytest.approx(status["evaluating"] / status["fleet"], abs=0.001)
+        assert (row["state"], int(row["side_by_side"])) == ("finished", status["fleet"])
+
+
 def test_corpora_are_opened_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for path in paths:

@@ -15,6 +15,7 @@ import unroll
 from unroll import Scheme
 from unroll.base import atomic_files
 from unroll.runs.folder import RunFolder
+from unroll.training.bookkeeping import Bookkeeping, evaluation_points
 from unroll.training.events import Ended, Stepped
 from unroll.training.learner import REASONS, Learner
 
@@ -160,3 +161,40 @@ def test_an_enormous_learning_rate_ends_as_a_stopped_run_with_finite_weights(rat
     assert run.status["state"] == "stopped"
     assert run.status["reason"].endswith("was not finite.")
     assert all(torch.isfinite(value).all() for value in run.model.values(0).values())
+
+
+@pytest.mark.parametrize("at", [1, 12, killing.BATCHES])
+def test_an_evaluation_without_a_finite_perplexity_ends_its_run_alone_with_the_weights_that_were_scored(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = uninterrupted(FLEET)
+    point = min(point for point in evaluation_points(killing.BATCHES) if point >= at)
+    scores = Bookkeeping._scores
+
+    def hopeless(books: Bookkeeping, procedure: str) -> dict[int, float]:
+        bad = {SICK: float("inf")} if books.learner.count == point else {}
+        return {m: bad.get(m, score) for m, score in scores(books, procedure).items()}
+
+    monkeypatch.setattr(Bookkeeping, "_scores", hopeless)
+    sick = killing.outs(tmp_path, FLEET)[SICK]
+    held: dict[str, torch.Tensor] = {}
+    for event in killing.follow(FLEET, tmp_path):
+        if isinstance(event, Stepped) and event.learner.count == point:
+            held = {name: t.clone() for name, t in event.learner.weights(SICK).items()}
+    for m, out in enumerate(killing.outs(tmp_path, FLEET)):
+        if m != SICK:
+            assert killing.result(out) == healthy[m]
+    status = RunFolder(sick).status
+    assert (status["state"], status["batch"]) == ("stopped", point)
+    assert status["reason"] == f"After batch {point} the perplexity was not finite."
+    assert RunFolder(sick).metrics[-1]["perplexity"]["windowed"] is None
+    assert same(RunFolder(sick).weights()[0], held)
+
+
+def test_a_learning_rate_of_a_billion_is_no_finished_run(tmp_path: Path) -> None:
+    experiment = unroll.Experiment(
+        scheme=Scheme(k1=4, k2=6), hidden=6, dense=8, rows=3, batches=30, learning_rate=1e9, device="cpu", threads=1
+    )
+    run = unroll.train(experiment, tmp_path / "run", killing.corpora("multi-loss")[0])
+    assert run.status["state"] == "stopped"
+    assert run.status["batch"] < 30

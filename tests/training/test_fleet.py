@@ -1,4 +1,4 @@
-"""Runs trained side by side end as the same runs trained alone, and runs that cannot share a fleet are told why."""
+"""Runs trained side by side end as the same runs trained alone; for runs that cannot, the reason is given."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_runs_that_differ_in_what_a_fleet_may_mix_share_one() -> None:
 
 DIFFERENT = {
     "cell": "gru", "peepholes": "off", "layers": 2, "hidden": 6, "dense": 9, "rows": 4, "optimiser": "rmsprop",
-    "clip": 1.0, "precision": "float32",
+    "clip": 1.0, "precision": "float32", "decay": "decoupled",
 }  # fmt: skip
 
 

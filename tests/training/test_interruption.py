@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -96,17 +97,19 @@ def test_a_folder_that_is_being_trained_is_refused_to_another_process(tmp_path: 
     next(events)
     outcome = run(Job(PROCEDURE, str(tmp_path), resume=True))
     (out,) = killing.outs(tmp_path, PROCEDURE)
-    assert outcome.raised == (
-        "RunError",
-        f"Another process is training {out}. Wait for it, or choose another folder.",
-        2,
+    assert outcome.raised is not None
+    name, words, code = outcome.raised
+    assert (name, code) == ("RunError", 2)
+    assert words.startswith(
+        f"Another process is training {out}. Wait for it, or choose another folder. "
+        f"It is held by process {os.getpid()} on "
     )
     assert outcome.start is None
     list(events)
     assert results(tmp_path, PROCEDURE) == uninterrupted(PROCEDURE)
 
 
-def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_bars_nobody(tmp_path: Path) -> None:
     assert run(Job(PROCEDURE, str(tmp_path), moment="step", at=10)).killed
     assert run(Job(PROCEDURE, str(tmp_path), resume=True)).raised is None
 

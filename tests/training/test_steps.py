@@ -19,6 +19,7 @@ from unroll import SCHEMES, Corpus, Experiment, Scheme
 from unroll.base import plugins
 from unroll.engines import kernels
 from unroll.engines.choice import engine_of
+from unroll.experiment import spelled
 from unroll.training.learner import Learner
 
 TOLERANCE = 1e-9  # relative to the largest element of the tensor compared, in float64
@@ -47,6 +48,14 @@ CELLS = {
     "lstm-plain": {"cell": "lstm", "peepholes": "off"},
     "gru": {"cell": "gru"},
     "rnn": {"cell": "rnn"},
+}
+# Schedules once more, as factors of batch i of n.
+RATE_FACTORS = {
+    "constant": lambda i, n: 1.0,
+    "step,every=3,by=0.1": lambda i, n: 0.1 if i in (4, 5, 6) else 0.01 if i in (7, 8, 9) else 0.001 if i > 9 else 1.0,
+    "linear,final=0.2": lambda i, n: 1.0 - 0.8 * (i - 1) / n,
+    "cosine,final=0.1": lambda i, n: 0.55 + 0.45 * np.cos(np.pi * (i - 1) / n),
+    "exponential,final=0.5": lambda i, n: np.exp(np.log(0.5) * (i - 1) / n),
 }
 STRIDES = {"k1<k2": 3, "k1=k2": K2, "k1>k2": 6}
 
@@ -87,8 +96,17 @@ def transcribe(learner: Learner, m: int, tokens: np.ndarray, clip: float) -> lis
         carried=scheme.carries,
         reset=scheme.reset if isinstance(scheme.reset, str) else "random",
         clip=clip,
-        optimiser=experiment.optimiser,
+        optimiser=spelled.name_of(experiment.optimiser),
         learning_rate=experiment.learning_rate,
+        momentum=spelled.values("optimisers", experiment.optimiser).get("momentum", 0.0),
+        # Updates count from 1 here; the schedule counts the run's batches.
+        rate_factor=lambda t: (
+            RATE_FACTORS[experiment.schedule](learner.count + t, experiment.batches)
+            * min(1.0, (learner.count + t) / max(experiment.warm_up, 1))
+        ),
+        clip_norm=experiment.clip_norm,
+        weight_decay=experiment.weight_decay,
+        decoupled=experiment.decay == "decoupled",
     )
     parameters = {name: value.double().numpy() for name, value in learner.model.values(m).items()}
     return transcription.train(
@@ -190,11 +208,11 @@ def watch_gradients(learner: Learner) -> dict[str, torch.Tensor]:
     return seen
 
 
-def case(scheme: Scheme, cell: dict, layers: int, seed: int = 0, **more) -> Experiment:
+def case(scheme: Scheme, cell: dict, layers: int, seed: int = 0, dense: int = DENSE, **more) -> Experiment:
     settings = {
         "layers": layers,
         "hidden": HIDDEN,
-        "dense": DENSE,
+        "dense": dense,
         "rows": ROWS,
         "precision": "float64",
         "seed": seed,
@@ -234,8 +252,33 @@ def test_three_steps_of_three_unlike_runs_equal_the_transcription(cell: str, str
         check_steps(runs, corpora, clipping=True)
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_three_steps_without_a_dense_layer_equal_the_transcription(cell: str) -> None:
+    for origin, k1 in itertools.product(("learned", "carried"), STRIDES.values()):
+        schemes = [Scheme(k1=k1, k2=K2, **WEIGHTINGS[loss], **ORIGINS[origin]) for loss in ("linear", "exponential")]
+        runs = [case(scheme, CELLS[cell], 2, seed=m, dense=0) for m, scheme in enumerate(schemes)]
+        check_steps(runs, [corpus(0, 7), corpus(1, 9)])
+        check_steps(runs[:1], [corpus(0, 7)], clipping=True)
+
+
 def test_float32_steps_stay_within_single_precision_of_the_transcription() -> None:
     """RMSprop, since Adam turns a rounding of a gradient near 0 into a step of full size."""
     for cell, scheme in itertools.product(CELLS.values(), SCHEMES.values()):
         run = case(replace(scheme, k1=3, k2=K2), cell, 2, optimiser="rmsprop")
         check_steps([replace(run, precision="float32")], [corpus(0, 7)], tolerance=2e-5)
+
+
+@pytest.mark.parametrize("decay", ["l2", "decoupled"])
+@pytest.mark.parametrize("optimiser", ["adam", "rmsprop", "sgd,momentum=0.9"])
+def test_schedules_decay_and_clipping_by_norm_equal_the_transcription(optimiser: str, decay: str) -> None:
+    common = {"hidden": HIDDEN, "dense": DENSE, "rows": ROWS, "batches": 12, "precision": "float64", "device": "cpu"}
+    common |= {"scheme": Scheme(k1=3, k2=K2), "optimiser": optimiser, "decay": decay, "learning_rate": 0.1}
+    unlike = [
+        {"schedule": "cosine,final=0.1", "weight_decay": 0.3, "clip_norm": 0.5},
+        {"schedule": "step,every=3,by=0.1", "clip_norm": 2.0, "warm_up": 11},
+        {"schedule": "linear,final=0.2", "weight_decay": 0.1},
+        {"schedule": "exponential,final=0.5", "weight_decay": 0.01, "clip_norm": 1e9},
+        {},
+    ]
+    runs = [Experiment(**common, **own, seed=seed) for seed, own in enumerate(unlike)]
+    check_steps(runs, [corpus(seed, 7 + seed) for seed in range(len(runs))])

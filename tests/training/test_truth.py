@@ -3,7 +3,7 @@
 The copy source, k2 = 10 and gaps of up to 30: an answer whose symbol lies outside its window cannot be known to a
 windowed reader, whatever it learned. A carried state brings it over, though gradients reach back only k2 tokens.
 
-Tried for scheme 4 (mean nll of the far answers as a share of ln R, after so many batches; γ = 32, 32 rows, 400,000
+Tried for scheme 4 (mean nll of the far answers as a share of ln R, after a number of batches; γ = 32, 32 rows, 400,000
 tokens):
 - 2 kinds of noise, no peepholes: k1 = 10 at rate 0.01 learns by 1,000 batches, 0.003 by 2,500; k1 = 5 takes half as
   long again. A forget bias of 1 makes little difference; with 5 nothing is learned in 3,500 batches (1.0).
@@ -54,7 +54,7 @@ def trained(experiments: Sequence[Experiment], text: str, folder: Path) -> list[
 
 
 def nll(run: Run, text: str, procedure: str) -> np.ndarray:
-    """Of every token after the first k2."""
+    """The negative log-likelihood of every token after the first k2."""
     ids = torch.from_numpy(run.vocabulary.encode(text).astype(np.int64))
     return token_nll(run.model, [ids], K2, procedure)[0][:, 0].numpy()
 

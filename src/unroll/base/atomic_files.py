@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import math
 import os
 import re
@@ -36,6 +37,7 @@ OLD = 3600.0  # seconds after which a temporary file of an older version, which 
 TRIES = 10
 READERS = (0.01, 0.05, 0.2, 0.5)  # seconds between attempts to replace a file that somebody has open
 HEADER = 32 * untrusted.MEGABYTE  # the most bytes of a sealed file's header
+ALIGNED = 8  # bytes of which a sealed file's header has a whole number
 _PARTIAL_NAME = re.compile(r"(?P<name>.+?)(?P<token>\.[0-9a-f]+-[0-9a-f]{8})?" + re.escape(PARTIAL), re.DOTALL)
 _BLANK = "0" * 64
 
@@ -239,11 +241,20 @@ def finite(content: Any) -> Any:
 
 
 def seal(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:
-    """Tensors and facts as one safetensors file whose header holds its hash."""
+    """Tensors and facts as one safetensors file whose header holds its hash: equal ones give equal bytes."""
     from safetensors.torch import save
 
-    content = save(dict(tensors), {**facts, "sha256": _BLANK})
-    return content.replace(_BLANK.encode(), hashlib.sha256(content).hexdigest().encode(), 1)
+    content = save(dict(tensors))
+    end = 8 + int.from_bytes(content[:8], "little")
+    # The library writes facts in an order that differs from process to process.
+    known = {untrusted.SEAL: _BLANK, **dict(sorted(facts.items()))}
+    header = json.dumps({"__metadata__": known, **json.loads(content[8:end])}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % ALIGNED)
+    start, data = len(header).to_bytes(8, "little") + header, memoryview(content)[end:]
+    hashed = hashlib.sha256(start)
+    hashed.update(data)
+    blank = start.index(_BLANK.encode())
+    return b"".join((start[:blank], hashed.hexdigest().encode(), start[blank + len(_BLANK) :], data))
 
 
 def unseal(path: Path, at_most: int | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -1,48 +1,227 @@
-"""Locks a folder, so that two processes never work in it at once. The system unlocks it when the process ends.
+"""Holds a folder, so that two processes never work in it at once, on one machine or on several that share it.
 
-POSIX systems lock the folder itself. Windows opens no folder: a file stands for it there, and lies elsewhere, because
-what is in a folder says whether it is new.
+What is held is the file `.lock` in the folder. It names its holder: process, machine, when that process began; the
+file's own time says since when. The system unlocks it when the process ends, however that ends, and a holder that ends
+by itself deletes it. A file that is left over is therefore a dead process's: on this machine that can be seen, and a
+note says so; a file of another machine is never broken, since nobody here can see whether its process still runs.
+
+Where a file system locks no files, the file's existence is the lock.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import tempfile
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
-from unroll.base import plain_files
+from unroll.base import plain_files, untrusted
 from unroll.base.errors import RunError
+
+NAME = ".lock"
+LONGEST = 1024  # bytes of a lock's file that are read
+DIGITS = 64  # of a number in it
+TRIES = 100  # a file that its holder deletes between two looks is asked for again
+LOCKS_NOTHING = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # Linux numbers the one of the machine itself so
+
+
+class Holder(NamedTuple):
+    """The process that a lock's file names."""
+
+    process: int
+    machine: str
+    began: int | None  # tells a process from a later one of the same number; None where the system does not say
+    since: float
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.process} on {self.machine.partition('?')[0]}, since {when}"
 
 
 @contextmanager
-def hold(folder: Path, missing: str, busy: str) -> Iterator[None]:
-    """Lock a folder, or raise a RunError with the caller's words for the reason."""
-    stand_in = None if as_posix() else _stand_in(folder)
+def hold(folder: Path, missing: str, busy: str) -> Iterator[str | None]:
+    """Lock a folder, or raise a RunError with the caller's words for the reason.
+
+    Gives a note where a dead process's lock was taken over.
+    """
+    if not _is_folder(folder):
+        raise RunError(missing)
+    with ExitStack() as held:
+        try:
+            note = _held(folder / NAME, busy, held)
+        except OSError as error:
+            raise RunError(f"{folder} cannot be held: {error.strerror or error}.") from None
+        yield note
+
+
+def _is_folder(path: Path) -> bool:
     try:
-        # The name may be a pipe's; opening it must not wait.
-        handle = (
-            os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NONBLOCK", 0))
-            if stand_in is None
-            else _open_stand_in(folder, stand_in)
-        )
-    except (OSError, ValueError) as error:
-        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            raise RunError(f"{folder} cannot be held: {error}.") from None
-        raise RunError(missing) from None
-    if take(handle) is False:
-        os.close(handle)
-        raise RunError(busy) from None
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False
+
+
+def _held(path: Path, busy: str, held: ExitStack) -> str | None:
+    """Take the lock until `held` ends; return a note on the holder before, if that is dead."""
+    for _ in range(TRIES):
+        before = holder(path)
+        if before and before.machine != this_machine():
+            raise RunError(
+                f"{busy} Its lock names {before}. This machine cannot see whether that still runs: "
+                f"if it does not, delete {path}."
+            )
+        file, made = _opened(path)
+        taken = _try(file)
+        if taken is None:
+            _hold_by_existence(path, file, made, busy, held)
+            return _note(path, before)
+        if taken is False:
+            file.close()
+            raise RunError(f"{busy} It is held by {before}." if before else busy)
+        if not _is(path, file):  # its holder deleted it just before
+            file.close()
+            continue
+        held.callback(_release, path, file, os.getpid())
+        before = holder(path)
+        if before and not is_gone(before):  # it holds by the file's existence
+            held.pop_all()
+            file.close()
+            raise RunError(f"{busy} It is held by {before}.")
+        _sign(file)
+        return _note(path, before)
+    raise RunError(busy)
+
+
+def _note(path: Path, before: Holder | None) -> str | None:
+    if before is None:
+        return None
+    return f"A lock was left in {path.parent} by {before}. That process is gone: its lock is taken over."
+
+
+def _opened(path: Path) -> tuple[BinaryIO, bool]:
+    """The file, open, and whether it is new."""
+    with suppress(FileExistsError):
+        return plain_files.open_new(path), True
+    return plain_files.open_to_hold(path), False
+
+
+def _try(file: BinaryIO) -> bool | None:
     try:
-        yield
-    finally:
-        os.close(handle)
-        if stand_in is not None:
-            with suppress(OSError):  # another process has opened it: Windows keeps it then
-                stand_in.unlink()
+        return take(file.fileno())
+    except OSError as error:
+        if error.errno in LOCKS_NOTHING:
+            return None
+        file.close()
+        raise
+
+
+def _hold_by_existence(path: Path, file: BinaryIO, made: bool, busy: str, held: ExitStack) -> None:
+    """Hold where a file system locks no files: whoever makes the file holds it."""
+    from filelock import SoftFileLock, Timeout
+
+    if made:
+        path.unlink(missing_ok=True)
+    file.close()
+    lock = SoftFileLock(path, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        named = holder(path)
+        raise RunError(f"{busy} It is held by {named}." if named else f"{busy} If none does, delete {path}.") from None
+    held.callback(lock.release)
+
+
+def _is(path: Path, file: BinaryIO) -> bool:
+    """Whether the name is still this file's."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(file: BinaryIO) -> None:
+    began = _began(os.getpid())
+    lines = (str(os.getpid()), this_machine(), *([] if began is None else [str(began)]))
+    os.ftruncate(file.fileno(), 0)
+    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    os.write(file.fileno(), "".join(f"{line}\n" for line in lines).encode())
+
+
+def _release(path: Path, file: BinaryIO, process: int) -> None:
+    """Delete the file while it is still locked, so that nobody takes a lock that is about to go."""
+    if os.getpid() != process:  # a process that forked holds nothing
+        file.close()
+        return
+    if not as_posix():  # Windows deletes no open file
+        file.close()
+    with suppress(OSError):
+        if file.closed or _is(path, file):
+            path.unlink()
+    file.close()
+
+
+def holder(path: Path) -> Holder | None:
+    """Who holds a lock, by its file; None where that is absent or says nothing. An OSError if it is no plain file."""
+    if not untrusted.present(path):
+        return None
+    try:
+        status = untrusted.require_regular(path)
+        if status.st_nlink > 1:
+            raise OSError(errno.EMLINK, f"{path} has a second name elsewhere; delete it")
+        with untrusted.open_file(path) as file:
+            content = untrusted.up_to(file, LONGEST + 1)
+    except FileNotFoundError:
+        return None  # released just now
+    except OSError as error:
+        raise OSError(error.errno, f"{path}: {error.strerror or error}") from None
+    lines = content.decode("ascii", "replace").splitlines()
+    numbers = [line for n, line in enumerate(lines) if n != 1]
+    if (
+        len(content) > LONGEST
+        or len(lines) not in (2, 3)
+        or not all(n.isdecimal() and len(n) <= DIGITS for n in numbers)
+    ):
+        return None
+    began = int(lines[2]) % 2**64 if len(lines) == 3 else None
+    return Holder(int(lines[0]), lines[1], began, status.st_mtime)
+
+
+def this_machine() -> str:
+    """The name of this machine, and of the part of it (a container) in which process numbers mean something."""
+    name = "".join(c if c.isascii() and c.isprintable() and c not in " ?" else "-" for c in socket.gethostname())
+    with suppress(OSError):
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        if namespace != INITIAL_PID_NAMESPACE:
+            name += f"?pidns-{namespace:x}"
+    return name[:253] or "?"
+
+
+def is_gone(named: Holder) -> bool:
+    """Whether a process of this machine has ended."""
+    if not as_posix():
+        return True  # Windows itself would have said that the file is held
+    try:
+        os.kill(named.process, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass  # somebody else's
+    began = _began(named.process)
+    return named.began is not None and began is not None and began != named.began
+
+
+def _began(process: int) -> int | None:
+    """When a process began, in the system's own units; None where it does not say."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
+        return int(status.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def take(handle: int, wait: bool = False) -> bool | None:
@@ -53,7 +232,7 @@ def take(handle: int, wait: bool = False) -> bool | None:
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
         return False
     return True
 
@@ -81,15 +260,6 @@ def _take_as_windows(handle: int, wait: bool) -> bool | None:
                 return False
 
 
-def _stand_in(folder: Path) -> Path:
-    """The file that stands for a folder, whatever name leads to that."""
-    known_as = os.path.normcase(os.path.realpath(folder))
-    name = hashlib.sha256(known_as.encode("utf-8", "surrogatepass")).hexdigest()
-    return Path(tempfile.gettempdir(), f"unroll-{name[:32]}.lock")
-
-
-def _open_stand_in(folder: Path, stand_in: Path) -> int:
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    with plain_files.open_to_hold(stand_in) as file:
-        return os.dup(file.fileno())
+def others(folder: Path) -> Iterator[Path]:
+    """What a folder holds beside its lock."""
+    return (path for path in folder.iterdir() if path.name != NAME)

@@ -35,6 +35,7 @@ FAMILIES = {
     "conditioning": Family("sample", ("unroll.model.conditioning",), ("begin", "read", "hidden")),
     "tokens": Family("kind", ("unroll.corpus.tokens",), ("counts", "encode", "decode")),
     "optimisers": Family("optimiser", ("unroll.model.optimisers",), ("MOMENTS", "update")),
+    "schedules": Family("schedule", ("unroll.model.schedules",), ("DEPENDS_ON_LENGTH", "WATCHES", "factor")),
     "decoding": Family(
         "decoding control",
         ("unroll.sampling.decoding",),
@@ -125,9 +126,9 @@ def load(family: str, name: str) -> Any:
 def register(family: str, name: str, plugin: object) -> None:
     """Add a plug-in of a notebook or a script under a name, for as long as this process lives.
 
-    `family` is cells, loss_weights, state_origins, conditioning, tokens, optimisers, decoding, kernels or launchers;
-    `plugin` is a module, an instance or a namespace with what a file of that family supplies. Registered again, the
-    newer one is used.
+    `family` is cells, loss_weights, state_origins, conditioning, tokens, optimisers, schedules, decoding, kernels or
+    launchers; `plugin` is a module, an instance or a namespace with what a file of that family supplies. Registered
+    again, the newer one is used.
 
         unroll.register("state_origins", "from-zeros", SimpleNamespace(LEARNS=False, CARRIES=False))
     """

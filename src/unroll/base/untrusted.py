@@ -158,5 +158,5 @@ def unsealed(content: Any, apart: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ValueError("it must be a JSON object")
     bare = {name: value for name, value in content.items() if name != SEAL}
     if SEAL in content and sealed(bare, apart)[SEAL] != content[SEAL]:
-        raise ValueError(f"its {SEAL} is not that of what it says; whoever changed it on purpose deletes that entry")
+        raise ValueError(f"its {SEAL} is not that of what it says; if you changed it on purpose, delete that entry")
     return bare

@@ -24,6 +24,8 @@ WORDS = {
     "launcher": r"local|processes",
     "rotation": r"continue|random",
     "start": r"carried|first",
+    "unknown": r"refuse|skip",
+    "weights": r"best|last",
 }
 NUMBER = re.compile(r"\d+(\.\d+)?")
 # Options that are called otherwise in Python.
@@ -34,6 +36,7 @@ ONLY_COMMANDS = {"data", "from", "json", "plan", "prompt-file", "resume", "seeds
 PROCEDURES = {"multi-loss": "", "single-loss": 'loss="last"', "conditional": 'state="carried"'}
 PHRASES = {
     "`unroll train --out`": "`unroll.train(…, out=…)`",
+    "`unroll train --from`": "`unroll.train_from`",
     "`unroll sweep --out`": "`unroll.train_all(…, out=…)`",
 }
 _BEFORE = r"(?<![\w'\"/\\-])"  # no option begins inside a word, a quotation or a path
@@ -78,6 +81,13 @@ def in_words(message: str) -> str:
 def go_on(path: str | Path) -> str:
     """How to go on with a run, in the words of the door."""
     return f"unroll train --resume {path}" if _at_a_shell else f"unroll.resume({str(path)!r})"
+
+
+def go_on_with_text(path: str | Path) -> str:
+    """How to go on with a run whose text lies elsewhere now, in the words of the door."""
+    if _at_a_shell:
+        return f"If it lies elsewhere now, say where: unroll train CORPUS --resume {path}"
+    return f"If it lies elsewhere now, open it and give it: unroll.resume({str(path)!r}, corpus=…)"
 
 
 def go_on_with_sweep(path: str | Path) -> str:

@@ -79,9 +79,10 @@ def info(
     split = text.split(split_seed)
     for note in text.notes:
         warn(note)
+    sets = {"train": split.train, **({"validation": split.validation} if split.validation else {}), "test": split.test}
     if json:
         facts = {"tokens": text.tokens, "unique": text.unique, "kind": text.vocabulary.kind, "sha256": text.sha256}
-        print_json(facts | {"paper": text.paper is not None, "train": split.train, "test": split.test})
+        print_json(facts | {"paper": text.paper is not None} | sets)
         return
     papers_file = PAPER.get(text.paper or Path(corpus).stem)
     paper = f"the paper's own file ({text.paper})" if text.paper else "not a file of the paper"
@@ -96,13 +97,13 @@ def info(
         "symbols": " ".join(repr(symbol)[1:-1] for symbol in text.vocabulary.symbols[:SHOWN])
         + (" …" if text.unique > SHOWN else ""),
         "rare": _rare(text.rare()),
-        "train / test": f"{split.train:,} / {split.test:,}",
+        ("train / valid / test" if split.validation else "train / test"): " / ".join(f"{n:,}" for n in sets.values()),
         **_bar(text, split_seed),
         "paper": paper,
         "sha256": text.sha256,
     }
     for name, value in rows.items():
-        show(f"{name:<14}{value}")
+        show(f"{name:<14}{'' if len(name) < 14 else '  '}{value}")
 
 
 def _bar(text: Corpus, split_seed: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.base.errors import ConfigurationError
+from unroll.cli import options
 from unroll.cli.estimate import ESTIMATED_TOKENS, announce_duration
 from unroll.cli.out_file import require_new_file
 from unroll.cli.screen import print_json, say, show, warn
@@ -28,7 +29,9 @@ def drift(
         str | None,
         typer.Option(help="Another text, taken whole [the run's own test set].", show_default=False),
     ] = None,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    threads: options.Threads = None,
     out: Annotated[Path | None, typer.Option(help="Draw a picture: .png, .svg or .pdf.", show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -42,10 +45,12 @@ def drift(
     after k2, windowed sampling (scheme 1) is the better choice; where it stays flat, progressive (scheme 3) gives as
     much for less; where it falls, the model remembers more than a window holds.
     """
+    from unroll.engines.devices import use_threads
     from unroll.report.drift_picture import SUFFIXES, save
     from unroll.runs.drift import perplexity_since_reset
     from unroll.runs.loaded import load, text_ids
 
+    use_threads(threads)
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(f"--out must end in {', '.join(SUFFIXES)}. Got {out}.")
     if out is not None:
@@ -53,7 +58,7 @@ def drift(
     if len({path.resolve() for path in runs}) < len(runs):
         raise ConfigurationError("A run is named twice.")
     drifts: dict[str, Drift] = {}
-    loaded = {name: load(path, device) for name, path in zip(_names(runs), runs, strict=True)}
+    loaded = {name: load(path, device, weights) for name, path in zip(_names(runs), runs, strict=True)}
     for name, run in loaded.items():
         for note in run.notes:
             warn(f"{name}: {note}")

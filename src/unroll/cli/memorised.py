@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unroll.base.errors import CorpusError
+from unroll.cli import options
 from unroll.cli.screen import print_json, say, show, warn
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def memorised(
         typer.Argument(help="A file, read as the run's corpus was; or -, for piped text in UTF-8.", metavar="FILE"),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    weights: options.Weights = "last",
 ) -> None:
     """The longest stretch of a text that stands in a run's training data, and how much of it copied stretches cover.
 
@@ -38,7 +40,7 @@ def memorised(
     from unroll.runs.loaded import load, read_as
     from unroll.runs.memorisation import memorised
 
-    loaded = load(run, "cpu")
+    loaded = load(run, "cpu", weights)
     for note in loaded.notes:
         warn(note)
     if text == "-":

@@ -6,20 +6,33 @@ The options of settings are made from the fields of `Experiment` and `Scheme`, w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from unroll.base.errors import ConfigurationError
+from unroll.base.errors import ConfigurationError, InputError
+from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import PRESETS, Experiment
 from unroll.experiment.settings import Setting, help_of, is_list, one_value, options_of, types_of
+
+if TYPE_CHECKING:
+    from unroll.corpus.corpus import Corpus
 
 SCHEME = "The paper's scheme, 1 to 4 [1]."
 PROCEDURE = (
     "Training procedure: multi-loss, single-loss or conditional, with keys k3, decay, normalise, reset: "
     "conditional,k3=10,reset=0.1; or any point of the plane: loss=NAME,state=NAME."
 )
+FROM = (
+    "Begin a new run from the weights of this RUN, with its model and vocabulary. Its scheme, optimiser and settings "
+    "of training hold unless given; --batches, evaluations and device are not taken. --preset says how many batches."
+)
+NEW_SYMBOLS = "With --from: symbols that RUN does not know: refuse, or add to its vocabulary [refuse]."
+OPTIMISER_STATE = "With --from: begin the optimiser anew, or keep what RUN's had gathered: new, keep [new]."
+KEEP_OPTIMISER = "Keep at the end what --resume RUN --batches N needs to make the run longer."
 LIST = "A,B,…"  # stands for the values of a setting that a sweep lists
 
 
@@ -36,7 +49,15 @@ def _in_words(preset: Mapping[str, Any]) -> str:
 
 
 Preset = Annotated[str, option(f"paper, or small: {_in_words(PRESETS['small'])} [paper].")]
+Config = Annotated[
+    Path | None, option("Start from the settings of a run.toml, or of a run's folder; other options go on top.")
+]
+Threads = Annotated[int | None, option("CPU threads [all cores].")]
+Unknown = Annotated[
+    str, option("Symbols that the run does not know: refuse them, or skip them and count them [refuse].")
+]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
+Weights = Annotated[str, option("Whose weights: last, or best, those of the best evaluation [last].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
 
 
@@ -99,6 +120,11 @@ def lists_of(described: type) -> dict[str, Any]:
     }
 
 
+def with_keys() -> set[str]:
+    """The settings whose values may have keys behind them, with commas of their own."""
+    return {each.name for each, known in options_of(Experiment) if known.keys}
+
+
 def preset(name: str) -> dict[str, Any]:
     """The settings behind a preset's name: the experiment's own."""
     if name not in PRESETS:
@@ -108,7 +134,7 @@ def preset(name: str) -> dict[str, Any]:
 
 def preset_pace(name: str) -> dict[str, int]:
     """The k1 and k2 of a preset's scheme, where it has one: they go with any training procedure."""
-    scheme = PRESETS[name].get("scheme")
+    scheme = PRESETS.get(name, {}).get("scheme")
     return {"k1": scheme.k1, "k2": scheme.k2} if scheme else {}
 
 
@@ -125,3 +151,31 @@ def said(given: Mapping[str, Any], described: type = Experiment) -> dict[str, An
     hints = types_of(described)
     values = {each.name: given[each.name] for each, _ in options_of(described) if given.get(each.name) is not None}
     return {name: tuple(value) if is_list(hints[name]) else value for name, value in values.items()}
+
+
+@contextmanager
+def with_another_text(written: Written | None, corpus: object) -> Iterator[None]:
+    """Where the text of a configuration is gone or another one now, say how to train on what there is."""
+    try:
+        yield
+    except InputError as error:
+        if written is None or corpus:
+            raise
+        advice = f"{written.where} names that text. To train on another, or on what it is now, give a CORPUS beside it."
+        raise type(error)(*error.problems, advice) from None
+
+
+def notes_of_config(written: Written | None, asked: Experiment, texts: Sequence[Corpus]) -> list[str]:
+    """What should be known of a run that begins from a configuration."""
+    if written is None:
+        return []
+    kind = written.experiment.kind
+    others = dict.fromkeys(text.vocabulary.kind for text in texts if asked.kind == "auto" != kind)
+    return [
+        *written.notes,
+        *(
+            f"read as {other}; {written.where} has {kind}, for which say --kind {kind}."
+            for other in others
+            if other != kind
+        ),
+    ]

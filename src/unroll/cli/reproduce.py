@@ -79,8 +79,8 @@ def _problems(figures: list[str], data: Path | None, out: Path | None) -> list[s
 
 
 def _print_plan(asked: Reproduction, json: bool) -> None:
+    from unroll.cli.sweep_display import show_fleets
     from unroll.studies.paper.planning import estimate
-    from unroll.sweep.sweep import in_words
 
     say("Planning: a few batches of each kind of fleet are timed. The real run does so anew.")
     plan, trainings = asked.plan()
@@ -103,15 +103,7 @@ def _print_plan(asked: Reproduction, json: bool) -> None:
         f"{len(asked.left)} runs in {len(plan.fleets)} fleets: about {took} of training, evaluation not counted; "
         f"at most {most:,.1f} GB at a time"
     )
-    for fleet in plan.fleets:
-        show()
-        show(f"fleet {fleet.name}: {in_words(fleet)}, about {duration(seconds[fleet.name])} of training")
-        for name in fleet.runs:
-            show(f"  {name}")
-    for name, reason in plan.refused.items():
-        show()
-        show(f"cannot be trained: {name}")
-        show(f"  {reason}")
+    show_fleets(plan, {name: f"{duration(each)} of training" for name, each in seconds.items()})
 
 
 def _run(asked: Reproduction, save_every: int | None, quiet: bool, json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -13,8 +14,12 @@ import typer
 
 from unroll.base import plugins
 from unroll.base.errors import InputError
-from unroll.cli.options import option
+from unroll.base.printable import one_line
+from unroll.cli import options
+from unroll.cli.options import Threads, option
 from unroll.cli.screen import DIM, end_with_the_reader, give, on_a_terminal, print_json, say, show, warn, write
+
+TAIL = 60  # characters that are shown of what a text goes on from
 
 if TYPE_CHECKING:
     from unroll.runs.loaded import Run
@@ -34,7 +39,9 @@ def sample(
     side_by_side: Annotated[
         bool, typer.Option("--side-by-side", help="Both procedures from one prompt and seed, in two columns.")
     ] = False,
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    threads: Threads = None,
     out: Annotated[Path | None, option("Write to this file; a run of notes writes music to a .mid.")] = None,
     tempo: Annotated[float, typer.Option(help="Of music: beats a minute.")] = 100.0,
     note_length: Annotated[float, typer.Option(help="Of music: beats a note.")] = 0.5,
@@ -54,13 +61,15 @@ def sample(
     """
     from unroll.cli import side_by_side as columns
     from unroll.corpus.music import writing
+    from unroll.engines.devices import use_threads
     from unroll.runs.loaded import load
     from unroll.sampling.api import answer, requested
     from unroll.sampling.controls import Settings
 
     problems = _problems(prompt, prompt_file, out, n, side_by_side, sample, beams)
     problems += writing.out_of_range(tempo, note_length)
-    loaded = load(run, device)
+    use_threads(threads)
+    loaded = load(run, device, weights)
     if out and _is_music(out) and loaded.vocabulary.kind != "notes":
         problems.append(f"--out {out} is for notes; this run's tokens are {loaded.vocabulary.kind}.")
     text, unread = _prompt(loaded, prompt, prompt_file)
@@ -79,6 +88,8 @@ def sample(
     _tell_of_stops(loaded, settings.stops)
     _tell_of_controls(loaded, asked.requests)
     end_with_the_reader()
+    if not json and out is None and (side_by_side or beams is not None):
+        _show_start(loaded, asked, 0)
     if side_by_side:
         columns.show_both(loaded, settings, json)
     elif json or out or beams is not None or _whole_bytes(loaded):
@@ -151,6 +162,7 @@ def _stream(run: Run, asked: Checked) -> None:
         write((requests[0].prompt, DIM))
         before = asked.prompts[0][-1:].tolist()
     _head(f"seed {requests[0].seed}", len(requests))
+    _show_start(run, asked, 0)
     texts, ended, current = [""] * len(requests), set[int](), 0
     for place, token in stream_all(run, asked, before):
         texts[place] += token.text
@@ -163,7 +175,18 @@ def _stream(run: Run, asked: Checked) -> None:
             current += 1
             if current < len(requests):
                 _head(f"seed {requests[current].seed}", len(requests))
+                _show_start(run, asked, current)
                 give(texts[current])
+
+
+def _show_start(run: Run, asked: Checked, place: int) -> None:
+    """A text without a prompt goes on from a stretch of the test set: who looks on sees how that ended."""
+    if asked.requests[place].prompt is not None or not on_a_terminal():
+        return
+    before = "goes on from the test set: …"
+    room = max(0, min(TAIL, shutil.get_terminal_size().columns - len(before)))
+    read = one_line(run.vocabulary.decode(asked.prompts[place][-TAIL:]))
+    say((before + read[len(read) - min(room, len(read)) :], DIM))
 
 
 def _whole_bytes(run: Run) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from unroll.base.errors import ConfigurationError
-from unroll.cli import score_text
+from unroll.cli import options, score_text
 from unroll.cli.estimate import announce_duration
 from unroll.cli.out_file import require_new_file
 from unroll.cli.score_text import Scoring
@@ -29,7 +29,10 @@ def score(
     sample: Annotated[
         str | None, typer.Option(help="windowed or progressive [the scheme's own].", show_default=False)
     ] = None,
+    unknown: options.Unknown = "refuse",
+    weights: options.Weights = "last",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    threads: options.Threads = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write to this file: .html for a page to look at, .json for a program.", show_default=False),
@@ -47,18 +50,24 @@ def score(
     Every token but the first is predicted, each from the tokens before it: from k2 of them (windowed), or from all
     (progressive). Bits per byte count the text's UTF-8 bytes, so that runs on characters, bytes and words compare.
     """
+    from unroll.engines.devices import use_threads
+    from unroll.runs.known_text import require_choice
     from unroll.runs.loaded import load
 
     _require_new(out)
+    require_choice(unknown)
+    use_threads(threads)
     if out is not None and json:
         raise ConfigurationError("--json prints and --out writes: choose one of them.")
-    loaded = load(run, device)
+    loaded = load(run, device, weights)
     for note in loaded.notes:
         warn(note)
     text = score_text.read(loaded, file)
     for note in text.notes:
         warn(note)
-    scoring = score_text.Scoring(loaded, text, sample, "standard input" if file == "-" else file)
+    scoring = score_text.Scoring(loaded, text, sample, "standard input" if file == "-" else file, unknown)
+    if scoring.read.note:
+        warn(scoring.read.note)
     if scoring.unknown:
         warn(
             f"Not known to this run: {scoring.unknown:,} tokens. Each is scored as its one symbol for all unknown ones."

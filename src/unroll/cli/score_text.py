@@ -50,20 +50,22 @@ def read(run: Run, file: str) -> Corpus:
 class Scoring:
     """One text under one run: its tokens as they are scored, and their total."""
 
-    def __init__(self, run: Run, text: Corpus, sample: str | None, name: str) -> None:
+    def __init__(self, run: Run, text: Corpus, sample: str | None, name: str, unknown: str = "refuse") -> None:
         import numpy as np
 
+        from unroll.runs.known_text import known_text
         from unroll.runs.loaded import procedure_of
         from unroll.runs.scoring import legible
 
         self.run, self.text, self.name = run, text, name
         self.procedure = procedure_of(run, sample)
-        self.ids: Ids = run.vocabulary.translate(text.ids, text.vocabulary)
-        self.first = next(legible(text.vocabulary, text.ids[:1]), "")
+        self.read = known_text(run.vocabulary, text.ids, text.vocabulary, unknown)
+        self.ids: Ids = self.read.ids
+        self.first = next(legible(text.vocabulary, self.read.own_ids[:1]), "")
         self.logprobs = array("d")
         known = set(run.vocabulary.symbols)
         foreign = [i for i, symbol in enumerate(text.vocabulary.symbols) if symbol not in known]
-        self.unknown = int(np.isin(text.ids, foreign).sum()) if foreign else 0
+        self.unknown = int(np.isin(self.read.own_ids, foreign).sum()) if foreign else 0
 
     def rehearse(self, tokens: int) -> None:
         """Score the first tokens for the clock alone."""
@@ -76,7 +78,7 @@ class Scoring:
         """Every token but the first."""
         from unroll.runs.scoring import each_surprisal, legible, legible_names
 
-        texts = legible(self.text.vocabulary, self.text.ids)
+        texts = legible(self.text.vocabulary, self.read.own_ids)
         names = legible_names(self.run.vocabulary)
         for token in each_surprisal(self.run, self.ids, texts, names, ALTERNATIVES, self.procedure):
             self.logprobs.append(token.logprob)
@@ -91,13 +93,14 @@ class Scoring:
             for chunk in scored_chunks(self.run, self.ids, self.procedure):
                 self.logprobs.frombytes((-chunk.nats_n).tobytes())
         nats = 0.0 - math.fsum(self.logprobs)
-        return Total(nats, len(self.logprobs), predicted_bytes(self.text.vocabulary, self.text.ids))
+        return Total(nats, len(self.logprobs), predicted_bytes(self.text.vocabulary, self.read.own_ids))
 
     @property
     def heading(self) -> dict[str, str]:
         """The text, the run and the procedure, in words."""
+        skipped = f", {self.read.tokens_skipped:,} more left out" if self.read.skipped else ""
         return {
-            "text": f"{self.name}: {len(self.ids):,} tokens ({self.run.vocabulary.kind})",
+            "text": f"{self.name}: {len(self.ids):,} tokens ({self.run.vocabulary.kind}){skipped}",
             "run": f"{self.run.path}: {self.run.experiment.title or 'text'}, {self.run.experiment.scheme}",
             "procedure": self.procedure,
         }
@@ -115,7 +118,12 @@ class Scoring:
         for begin in range(0, len(self.logprobs), PART):
             part = json.dumps(self.logprobs[begin : begin + PART].tolist())
             yield (", " if begin else "") + part[1:-1]
-        facts = {"tokens": total.tokens, "bytes": total.bytes, "unknown": self.unknown}
+        facts = {
+            "tokens": total.tokens,
+            "bytes": total.bytes,
+            "unknown": self.unknown,
+            "skipped": self.read.tokens_skipped,
+        }
         names = ("log_probability", "perplexity", "bits_per_token", "bits_per_byte")
         yield "], " + json.dumps(facts | {name: _number(getattr(total, name)) for name in names})[1:]
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
@@ -43,6 +45,17 @@ def say(*pieces: Piece) -> None:
     except OSError:
         # `2>&1 | head` has seen enough, or the terminal is gone. End as by SIGTERM, which saves what is being trained.
         signal.raise_signal(signal.SIGTERM)
+
+
+def say_words(text: str) -> None:
+    """Print a sentence for the person; a terminal's edge cuts none of its words. A command is said whole, by `say`."""
+    if not sys.stderr.isatty():
+        say(text)
+        return
+    width = shutil.get_terminal_size().columns
+    # Indented, so that no name within a sentence begins a line.
+    for line in wrap(one_line(text), width, break_on_hyphens=False, subsequent_indent="  "):
+        say(line)
 
 
 def warn(message: str) -> None:
@@ -93,6 +106,11 @@ def console(error: bool = True, width: int | None = None) -> Console:
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     return Door(file=_stream(error), width=width, markup=False, emoji=False, highlight=False)
+
+
+def dim() -> str:
+    """The style of what matters less, for a console: none where the user wants no colours, of which it is one."""
+    return "" if os.environ.get("NO_COLOR") else "dim"
 
 
 def shell_word(path: str | Path) -> str:
@@ -164,7 +182,7 @@ def _joined(pieces: Iterable[Piece], clean: Callable[[str], str]) -> str:
 
 def _styled(text: str, style: Style) -> str:
     """Style a text without its last line ends and tabs, so that the style does not run to the screen's edge."""
-    kept = {k: v for k, v in style.items() if k not in ("fg", "bg") or not os.environ.get("NO_COLOR")}
+    kept = {k: v for k, v in style.items() if k not in ("fg", "bg", "dim") or not os.environ.get("NO_COLOR")}
     bare = text.rstrip("\n\t")
     if not kept or not bare:
         return text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,8 @@ from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import option
 from unroll.cli.screen import duration, print_json, say, shell_word, show, warn
-from unroll.experiment import grids
+from unroll.experiment import config_file, grids, spelled
+from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment, scheme_options
 from unroll.experiment.scheme import Scheme
 from unroll.sweep import launchers
@@ -22,6 +24,9 @@ from unroll.sweep import launchers
 if TYPE_CHECKING:
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.forecast import Forecast
+
+LARGE_SHARE = 0.3  # of a sweep's time
 
 
 def sweep(
@@ -35,6 +40,8 @@ def sweep(
     ] = None,
     out: Annotated[Path | None, option("The sweep's folder.")] = None,
     resume: Annotated[Path | None, option("Go on with this sweep. The same command as before does so too.")] = None,
+    status: Annotated[Path | None, option("Show how this sweep stands, also while it is at work, and stop.")] = None,
+    config: options.Config = None,
     plan: Annotated[bool, option("Print which runs would train side by side, and stop.", "--plan")] = False,
     scheme: Annotated[str | None, option(options.SCHEME, metavar=options.LIST)] = None,
     train: Annotated[list[str] | None, option(f"{options.PROCEDURE} Again for more.", metavar="PROCEDURE")] = None,
@@ -55,6 +62,7 @@ def sweep(
     unroll sweep book.txt --scheme 1,2,3,4 --k1 20,60,100 --seeds 3 --out sweeps/book
     unroll sweep a.txt b.txt --hidden 128,512 --dropout 0,0.25 --out sweeps/size
     unroll sweep --resume sweeps/book                        after Ctrl-C, a crash or a power cut
+    unroll sweep --status sweeps/book                        how it stands, from any machine that sees the folder
 
     Options with A,B,… take several values, separated by commas. Schemes 1 and 3 share their training: it is done
     once and evaluated under both procedures. OUT/runs holds an ordinary run folder for each training, OUT/table.csv
@@ -63,12 +71,17 @@ def sweep(
     """
     others = {name: value for name, value in locals().items() if name != "given"}
     said = {name: value for name, value in (others | given).items() if value is not None and value is not False}
+    if status is not None:
+        _show_status(status, said, json)
+        return
     wrong = [problem for problem in (launchers.problem(launcher), _problem_of(out, resume, plan)) if problem]
     if most is not None and most < 1:
         wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
     asked: list[Experiment] | None = None
+    written: Written | None = None
     if resume is None:
-        asked = _collected(wrong, lambda: _grid(said, wrong))
+        written = _collected(wrong, lambda: config_file.read(config)) if config is not None else None
+        asked = _collected(wrong, lambda: _grid(said, wrong, written))
     elif (
         extra := set(said)
         - {"resume", "plan", "launcher", "save_every", "quiet", "json"}
@@ -89,14 +102,30 @@ def sweep(
     if folder and asked is not None:
         folder.refuse_occupied()
     if asked is not None:
-        asked = describe(asked, library)
-        for note in dict.fromkeys(note for e in asked for note in library.open(e).notes):
+        one = asked[0]
+        with options.with_another_text(written, corpora):
+            asked = describe(asked, library)
+        texts = [library.open(e) for e in asked]
+        notes = [*(note for text in texts for note in text.notes), *options.notes_of_config(written, one, texts)]
+        for note in dict.fromkeys(notes):
             warn(note)
     if plan:
         _print_plan(folder, library, asked, most, json)
     else:
         assert folder is not None
         _sweep(folder, library, asked, most, launcher, save_every, quiet, json)
+
+
+def _show_status(path: Path, said: dict[str, Any], json: bool) -> None:
+    """How a sweep stands; nothing is written, and nobody who trains is disturbed."""
+    from unroll.cli.standing import print_standing
+    from unroll.sweep.folder import SweepFolder
+    from unroll.sweep.standing import standing
+
+    extra = sorted(set(said) - {"status", "json", "preset", "launcher"})
+    if extra or said["preset"] != "paper" or said["launcher"] != "local":
+        raise ConfigurationError("--status needs nothing else but --json: leave out the rest.")
+    print_standing(standing(SweepFolder(path)), json)
 
 
 def _problem_of(out: Path | None, resume: Path | None, plan: bool) -> str | None:
@@ -114,9 +143,11 @@ def _collected(wrong: list[str], make: Callable[[], Any]) -> Any:
     return None
 
 
-def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
-    """The experiments that the options ask for."""
-    if "corpora" not in said:
+def _grid(said: dict[str, Any], wrong: list[str], written: Written | None) -> list[Experiment]:
+    """The experiments that the options ask for, on top of what is written."""
+    base = written.options("corpora" in said) if written else {}
+    corpora = said.get("corpora", [base.get("corpus", "")])
+    if not all(corpora) and "corpora" not in said:
         wrong.append("Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume FOLDER.")
     if "seed" in said and "seeds" in said:
         wrong.append("--seeds N is seeds 0 to N − 1; --seed names them: drop one of the two.")
@@ -124,18 +155,20 @@ def _grid(said: dict[str, Any], wrong: list[str]) -> list[Experiment]:
         wrong.append(f"seeds must be between 1 and {grids.MOST:,}. Got {said['seeds']}.")
     kinds = {"scheme": int, **options.lists_of(Scheme), **options.lists_of(Experiment)}
     axes = {name: values for name in kinds if name in said and (values := _values(name, kinds[name], said, wrong))}
-    schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), wrong)
+    choose = written.scheme if written else scheme_options
+    schemes = _schemes(axes.pop("scheme", []), said.get("train", []), axes.pop("sample", []), choose, wrong)
     if 1 <= said.get("seeds", 0) <= grids.MOST:
         axes["seed"] = list(range(said["seeds"]))
     single = {name: value for name, value in options.said(said).items() if name not in kinds}
-    base = _collected(wrong, lambda: {**options.preset(said["preset"]), **options.preset_pace(said["preset"])}) or {}
-    return grids.grid(**{**base, **single, **axes, "corpus": said.get("corpora", [""]), "scheme": schemes})
+    base |= _collected(wrong, lambda: {**options.preset(said["preset"]), **options.preset_pace(said["preset"])}) or {}
+    return grids.grid(**{**base, **single, **axes, "corpus": corpora, "scheme": schemes})
 
 
 def _values(name: str, kind: type, said: dict[str, Any], wrong: list[str]) -> list[Any]:
     """`20,40` as values of a setting's type."""
     values = []
-    for word in dict.fromkeys(part.strip() for part in said[name].split(",")):
+    parts = spelled.listed(said[name]) if name in options.with_keys() else said[name].split(",")
+    for word in dict.fromkeys(part.strip() for part in parts):
         try:
             values.append(kind(word))
         except ValueError:
@@ -146,48 +179,68 @@ def _values(name: str, kind: type, said: dict[str, Any], wrong: list[str]) -> li
     return values
 
 
-def _schemes(numbers: list[Any], procedures: list[Any], samples: list[Any], wrong: list[str]) -> list[dict[str, Any]]:
+def _schemes(
+    numbers: list[Any],
+    procedures: list[Any],
+    samples: list[Any],
+    choose: Callable[..., dict[str, Any]],
+    wrong: list[str],
+) -> list[dict[str, Any]]:
     """What --scheme, or --train and --sample, say: each number, or each training with each sampling procedure."""
     schemes: list[dict[str, Any]] = []
     for words in itertools.product(numbers or [None], procedures or [None], samples or [None]):
-        chosen = _collected(wrong, partial(scheme_options, *words))
+        chosen = _collected(wrong, partial(choose, *words))
         schemes += [chosen] if chosen else []
-    return schemes or [scheme_options(None, None, None)]
+    return schemes or [choose(None, None, None)]
 
 
 def _print_plan(
     folder: SweepFolder | None, library: Library, asked: list[Experiment] | None, most: int | None, json: bool
 ) -> None:
     """The plan that stands in the folder, or the one that would be made; nothing is written."""
+    from unroll.cli.sweep_display import show_fleets
     from unroll.sweep.deduplicate import distinct
-    from unroll.sweep.sweep import in_words, make_plan
+    from unroll.sweep.sweep import make_plan
 
     known = folder is not None and (asked is None or folder.is_sweep())
     trainings = folder.trainings if folder and known else distinct(asked or ())
     plan = (folder.plan if folder and known else None) or make_plan(trainings, library, most)
     if json:
-        from dataclasses import asdict
-
         print_json(asdict(plan))
         return
     rows = sum(len(training.asked) for training in trainings)
     counts = ((rows, "experiment"), (len(trainings), "training"), (len(plan.fleets), "fleet"))
     show(", ".join(counted(number, noun) for number, noun in counts))
-    experiments = {training.name: training.experiment for training in trainings}
-    for fleet in plan.fleets:
-        took = sum(experiments[name].batches for name in fleet.runs) * (fleet.milliseconds or 0.0) / 1000
-        about = f", about {duration(took)} of training" if took else ""
-        show()
-        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
-        for name in fleet.runs:
-            show(f"  {name}")
-    for name, reason in plan.refused.items():
-        show()
-        show(f"cannot be trained: {name}")
-        show(f"  {reason}")
+    from unroll.sweep.forecast import forecast
+
+    times = forecast(plan, {training.name: training.experiment for training in trainings}, library)
+    words = {
+        name: f"{duration(one.training)} of training and {duration(one.evaluation)} of evaluation"
+        for name, one in times.items()
+    }
+    show_fleets(plan, words)
     for change in plan.changes:
         show()
         show(change)
+    if times and len(times) == len(plan.fleets):
+        show()
+        _show_total(list(times.values()))
+
+
+def _show_total(times: Sequence[Forecast]) -> None:
+    """All fleets together, one after another; where evaluation is a large share of it, what makes it smaller."""
+    training, evaluation = sum(one.training for one in times), sum(one.evaluation for one in times)
+    share = evaluation / max(training + evaluation, 1e-9)
+    show(
+        f"about {duration(training + evaluation)} in all: {duration(training)} of training, "
+        f"{duration(evaluation)} of evaluation ({share:.0%})"
+    )
+    most = max(one.evaluations for one in times)
+    if share > LARGE_SHARE:
+        show(
+            f"Each run is evaluated {most} times: --evaluations N makes it N times, and --test-tokens N scores less "
+            "of the test set."
+        )
 
 
 def _sweep(
@@ -200,8 +253,9 @@ def _sweep(
     quiet: bool,
     json: bool,
 ) -> None:
-    from unroll.cli.sweep_display import print_table, show_failures, watch
+    from unroll.cli.sweep_display import print_answers, print_table, show_failures, watch
     from unroll.sweep import table
+    from unroll.sweep.answers import answers
     from unroll.sweep.sweep import results
     from unroll.sweep.sweep import sweep as drive
 
@@ -219,9 +273,11 @@ def _sweep(
     rows, failures = results(folder), folder.failures
     if json:
         best = [row["run"] for row in table.best(rows).values()]
-        print_json({"sweep": str(folder.path), "rows": rows, "best": best, "failures": failures})
+        every = [{**asdict(answer), "words": answer.in_words()} for answer in answers(rows)]
+        print_json({"sweep": str(folder.path), "rows": rows, "best": best, "answers": every, "failures": failures})
     elif not quiet:
         print_table(rows)
+        print_answers(rows)
     if not quiet:
         say(f"Table: {folder.path / 'table.csv'}.  Runs: {folder.path / 'runs'}")
     if failures:

@@ -8,22 +8,27 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from unroll.base.live import GAP, fitting
 from unroll.base.printable import one_line
-from unroll.cli.screen import console, duration, say, show, warn
+from unroll.cli.moving import fields_in_lines, moving
+from unroll.cli.screen import console, dim, duration, say, show, warn
 from unroll.sweep import table
+from unroll.sweep.answers import Standing, answers
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
-from unroll.sweep.sweep import Planned
+from unroll.sweep.sweep import Planned, in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from unroll.sweep.plan import Fleet
+    from unroll.sweep.plan import Fleet, Plan
 
 REFRESH = 4  # times a second
 PLAIN_SECONDS = 10.0  # between two plain lines of progress
-ROUND = 5  # lines around the table of runs
+ROUND, WIDE = 5, 80  # lines around the table of runs
+COLUMNS_FROM = (46, 62, 72)  # widths from which there is room for one more column
 OVER = ("finished", "stopped", "failed")
 
 
@@ -165,28 +170,33 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        names = self.shown(max(height - ROUND, 1))
+        names = self.shown(max(height - ROUND - (width < WIDE), 1))
         short = dict(zip(self.runs, shortened(list(self.runs)), strict=True))
-        grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", width=min(width, 120))
+        grid = Table(box=None, padding=(0, 2, 0, 0), header_style=dim(), width=min(width, 120))
         grid.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
-        for title in ("batch", "perplexity", "lowest"):
-            grid.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
-        grid.add_column("", no_wrap=True, overflow="ellipsis")
+        # A narrow terminal has room for the first columns, after the run's name.
+        columns = ("batch", "perplexity", "lowest", "")[: 1 + sum(width >= least for least in COLUMNS_FROM)]
+        for title in columns:
+            grid.add_column(title, justify="right" if title else "left", no_wrap=True, overflow="ellipsis")
         for name in names:
             run = self.runs[name]
-            colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": "dim"}.get(run.state, "")
+            colour = {"training": "cyan", "stopped": "yellow", "failed": "red", "waiting": dim()}.get(run.state, "")
             score = " / ".join("∞" if v is None else f"{v:,.3f}" for v in run.perplexity.values())
             lowest = f"{run.lowest:,.3f}" if math.isfinite(run.lowest) else ""
             batch = f"{run.batch:,} / {run.batches:,}"
-            grid.add_row(one_line(short[name]), batch, score, lowest, Text(run.state, colour))
+            cells = (batch, score, lowest, Text(run.state, colour))
+            grid.add_row(one_line(short[name]), *cells[: len(columns)])
         parts: list[RenderableType] = [grid]
         if len(names) < len(self.runs):
-            parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", "dim"))
+            parts.append(Text(f"… and {len(self.runs) - len(names)} runs more", dim()))
         done = self.work_done()
         bar = Table.grid(padding=(0, 2))
+        length = min(30, width // 4)
         fleet = f"fleet {self.count(self.latest)}" if self.latest else "starting"
-        bar.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{done:.0%}", fleet, self.left())
-        return Group(*parts, bar, Text(self.summary()), Text(self.pace()))
+        said = fitting(GAP.join(filter(None, (f"{done:.0%}", self.left(), fleet))), width - length - 2)
+        bar.add_row(ProgressBar(total=1.0, completed=done, width=length), said)
+        words = fields_in_lines([*wrap(self.summary(), width), *self.pace().split(GAP)], width, 3)
+        return Group(*parts, bar, *map(Text, words))
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -198,15 +208,10 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 
 def _live(reports: Iterable[Report]) -> None:
-    from rich.live import Live
     from rich.text import Text
 
     screen, board, drawn = console(), Board(), 0.0
-    with Live(console=screen, auto_refresh=False, transient=False) as live:
-
-        def draw() -> None:
-            live.update(board.render(screen.width, screen.height), refresh=True)
-
+    with moving(screen, lambda: board.render(screen.width, screen.height)) as draw:
         for report in reports:
             board.take(report)
             if isinstance(report, Noted):
@@ -231,7 +236,8 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, RunEnded):
             run = board.runs[report.run]
             score = "   ".join(f"{procedure} {value:,.3f}" for procedure, value in run.perplexity.items() if value)
-            say(f"{report.run}: {run.state} after {run.batch:,} batches   {score}   ({board.summary()})")
+            early = f"   {report.status['reason']}" if run.state == "finished" and "reason" in report.status else ""
+            say(f"{report.run}: {run.state} after {run.batch:,} batches{early}   {score}   ({board.summary()})")
         elif isinstance(report, Failed):
             for name in report.runs:
                 say(f"{name}: failed. {report.reason}")
@@ -241,6 +247,20 @@ def _plain(reports: Iterable[Report]) -> None:
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
+
+
+def show_fleets(plan: Plan, times: Mapping[str, str]) -> None:
+    """The runs of each fleet, with its time in words where that is known; and what cannot be trained."""
+    for fleet in plan.fleets:
+        about = f", about {times[fleet.name]}" if fleet.name in times else ""
+        show()
+        show(f"fleet {fleet.name}: {in_words(fleet)}{about}")
+        for name in fleet.runs:
+            show(f"  {name}")
+    for name, reason in plan.refused.items():
+        show()
+        show(f"cannot be trained: {name}")
+        show(f"  {reason}")
 
 
 def show_failures(failures: Mapping[str, Mapping[str, Any]], runs: int | None = None) -> None:
@@ -253,7 +273,7 @@ def show_failures(failures: Mapping[str, Mapping[str, Any]], runs: int | None = 
 
 
 def print_table(rows: Sequence[table.Row]) -> None:
-    """The settings that vary, and the results; the best run of each corpus is marked."""
+    """The settings that vary, and the results; the lowest run of each corpus is marked."""
     varied = [name for name in table.COLUMNS[1:] if name not in table.RESULTS and len({r[name] for r in rows}) > 1]
     varied = [name for name in varied if name != "training" or any(row["scheme"] is None for row in rows)]
     columns = [*varied, "perplexity", "lowest", "lowest_batch", "state"]
@@ -261,9 +281,41 @@ def print_table(rows: Sequence[table.Row]) -> None:
     content = [[name.replace("_", " ") for name in columns]]
     content += [[_shown(row[name]) for name in columns] for row in rows]
     widths = [max(len(line[i]) for line in content) for i in range(len(columns))]
-    marks = ["", *("  ← best" if id(row) in best else "" for row in rows)]
+    marks = ["", *(table.best_mark(row) if id(row) in best else "" for row in rows)]
     for line, mark in zip(content, marks, strict=True):
         show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + mark)
+
+
+def print_answers(rows: Sequence[table.Row]) -> None:
+    """For each corpus: the mean of each setting over its seeds, and whether they tell the best from the others."""
+    for answer in answers(rows):
+        if answer.best.seeds > 1:
+            show()
+            show(f"Means over seeds, of the {answer.chosen_on}:")
+            columns = [name for name in answer.columns if name != "training" or "scheme" not in answer.columns]
+            columns = [name for name in columns if name != "corpus"]
+            content = [[*(name.replace("_", " ") for name in columns), "seeds", "mean", "95 % interval", "to the best"]]
+            content += [
+                [*(_shown(standing.setting[name]) for name in columns), str(standing.seeds), *_compared(standing)]
+                for standing in answer.standings
+            ]
+            widths = [max(len(line[i]) for line in content) for i in range(len(content[0]))]
+            for line in content:
+                show("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        show(f"{answer.corpus}: {answer.in_words()}" if len({row["corpus"] for row in rows}) > 1 else answer.in_words())
+
+
+def _compared(standing: Standing) -> tuple[str, str, str]:
+    """A setting's mean, its interval, and its difference from the best, in words."""
+    perplexity, ratio = standing.perplexity, standing.ratio
+    if perplexity is None:
+        return "–", "–", f"{standing.unfinished} not finished"
+    interval = "–" if perplexity.low is None else f"{perplexity.low:,.3f} – {perplexity.high:,.3f}"
+    left_out = f", {standing.unfinished} not finished" if standing.unfinished else ""
+    if ratio is None:
+        return f"{perplexity.mean:,.3f}", interval, f"best{left_out}" if not standing.paired else f"–{left_out}"
+    verdict = {True: "higher", False: "not told apart", None: "one seed in common"}[standing.is_apart]
+    return f"{perplexity.mean:,.3f}", interval, f"{ratio.mean - 1:+.1%} {verdict}{left_out}"
 
 
 def _shown(value: Any) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
-from unroll.cli import options
+from unroll.cli import beginning, options
 from unroll.cli.options import option
-from unroll.cli.screen import duration, print_json, say, shell_word, warn
+from unroll.cli.screen import duration, print_json, say, say_words, shell_word, warn
+from unroll.experiment import config_file
 from unroll.experiment import experiment as experiments
+from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.run_names import run_name, shape_of
 from unroll.experiment.scheme import Scheme
@@ -21,9 +24,10 @@ from unroll.experiment.scheme import Scheme
 if TYPE_CHECKING:
     from unroll.corpus.corpus import Corpus
     from unroll.runs.folder import RunFolder
+    from unroll.training.start import Start
 
 # What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
-_RESUMABLE = {"batches", "device", "threads"}
+_RESUMABLE = {"batches", "device", "threads", "keep_optimiser"}
 
 
 def train(
@@ -37,6 +41,11 @@ def train(
     ] = None,
     out: Annotated[Path | None, option("The run's folder [runs/…, named after the run].")] = None,
     resume: Annotated[Path | None, option("Go on with this run, exactly where it stopped. Needs nothing else.")] = None,
+    config: options.Config = None,
+    parent: Annotated[Path | None, option(options.FROM, "--from")] = None,
+    new_symbols: Annotated[str | None, option(options.NEW_SYMBOLS)] = None,
+    optimiser_state: Annotated[str | None, option(options.OPTIMISER_STATE)] = None,
+    keep_optimiser: Annotated[bool, option(options.KEEP_OPTIMISER, "--keep-optimiser")] = False,
     scheme: Annotated[int | None, option(options.SCHEME)] = None,
     train: Annotated[str | None, option(options.PROCEDURE)] = None,
     preset: options.Preset = "paper",
@@ -51,6 +60,8 @@ def train(
     unroll train book.txt --out runs/book                    scheme 1, as the paper recommends
     unroll train book.txt --preset small --out runs/quick    a small model, on a laptop's CPU
     unroll train --resume runs/book                          after Ctrl-C, a crash or a power cut
+    unroll train --config runs/book/run.toml --seed 1        a new run like that one, but for the seed
+    unroll train poems.txt --from runs/book --batches 400    a new run, which begins from that run's weights
 
     \b
     Which scheme? The paper's advice, in short:
@@ -65,19 +76,47 @@ def train(
     """
     settings, scheme_fields = options.said(given), options.said(given, Scheme)
     options.require_save_every(save_every)
+    settings |= {"keep_optimiser": True} if keep_optimiser else {}
+    begun = None
     if resume is not None:
-        _refuse_contradictions(resume, settings, [corpus, out, scheme, train, *scheme_fields.values()], preset)
+        others = [out, config, parent, new_symbols, optimiser_state, scheme, train, *scheme_fields.values()]
+        _refuse_contradictions(resume, settings, others, preset)
         if _already_ended(resume, settings.get("batches"), json):
             return
-        experiment, text, folder = _resumed(resume, settings)
+        experiment, text, folder = _resumed(resume, settings, corpus)
+    elif parent is not None:
+        if config is not None:
+            raise ConfigurationError("--from takes that run's own settings: leave out --config, and give options.")
+        how = (new_symbols or "refuse", optimiser_state or "new")
+        begun, folder = beginning.begun(parent, corpus, settings, (scheme, train, scheme_fields), preset, out, *how)
+        experiment, text = begun.experiment, begun.corpus
     else:
-        chosen = experiments.scheme_options(scheme, train, scheme_fields.pop("sample", None))
-        experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out)
+        beginning.refuse_alone(new_symbols, optimiser_state)
+        written = None if config is None else config_file.read(config)
+        choose = written.scheme if written else experiments.scheme_options
+        chosen = choose(scheme, train, scheme_fields.pop("sample", None))
+        fields = chosen | options.preset_pace(preset) | scheme_fields
+        experiment, text, folder = _new(corpus, settings, fields, preset, out, written)
     if not quiet:
         kind = text.vocabulary.kind
-        say(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
-        say(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
-    _train(experiment, text, folder, resume is not None, save_every, quiet, json)
+        say_words(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")
+        if sets := _sets(experiment, text):
+            say_words(sets)
+        say_words(f"{experiment.cell}, {experiment.layers} × {experiment.hidden}; {_where(experiment)}; into {folder}")
+        if begun is not None:
+            say_words(begun.words)
+        beginning.say_extensible(experiment, resume is not None)
+    choosing = resume is None and parent is None and preset == "paper" and "hidden" not in settings
+    _train(experiment, text, folder, resume is not None, save_every, quiet, json, [begun], choosing)
+
+
+def _sets(experiment: Experiment, text: Corpus) -> str:
+    """How many tokens each set has, where the split is not the paper's."""
+    split = text.split(experiment.split_seed, experiment.validation)
+    if not (split.validation or text.test_part):
+        return ""
+    validation = f", validation {split.validation:,}" if split.validation else ""
+    return f"Tokens: train {split.train:,}{validation}, test {split.test:,}."
 
 
 def _where(experiment: Experiment) -> str:
@@ -124,24 +163,32 @@ def _print_status(folder: RunFolder) -> None:
 
 
 def _new(
-    corpus: str | None, settings: dict[str, Any], scheme: dict[str, Any], preset: str, out: Path | None
+    corpus: str | None,
+    settings: dict[str, Any],
+    scheme: dict[str, Any],
+    preset: str,
+    out: Path | None,
+    written: Written | None,
 ) -> tuple[Experiment, Corpus, Path]:
-    if corpus is None:
+    base = written.options(corpus is not None) if written else {}
+    source = corpus if corpus is not None else base.get("corpus")
+    if not source and corpus is None:
         raise ConfigurationError(
             "Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume RUN."
         )
-    settings = {"corpus": corpus, **options.preset(preset), **settings}
-    experiment = experiments.from_options(settings, options.preset_pace(preset) | scheme)
+    named = {**base, "corpus": source, **options.preset(preset), **settings}
+    experiment = experiments.from_options(named, scheme)
     from unroll.corpus.open_corpora import open_corpus
     from unroll.runs.folder import RunFolder
     from unroll.training.preflight import checkpoints_bytes, refuse_full_disk
 
     if out is not None:
         RunFolder(out).refuse_occupied()
-    text = open_corpus(experiment)
-    for note in text.notes:
+    with options.with_another_text(written, corpus):
+        text = open_corpus(experiment)
+    for note in (*text.notes, *options.notes_of_config(written, experiment, [text])):
         warn(note)
-    folder = out or Path("runs", _name(text.name, experiment))
+    folder = out or Path("runs", default_name(text.name, experiment))
     RunFolder(folder).refuse_occupied()
     refuse_full_disk(folder, checkpoints_bytes(experiment, text.unique))
     return experiment, text, folder
@@ -160,22 +207,28 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
     ]
     if any(value is not None for value in others) or preset != "paper":
         wrong.append(
-            "--resume needs nothing else: leave out CORPUS, --out, --preset and the scheme, which the run knows."
+            "--resume needs nothing else: leave out --out, --config, --preset and the scheme, which the run knows. "
+            "CORPUS is for a text that lies elsewhere now."
         )
     if wrong:
         raise ConfigurationError(*wrong)
 
 
-def _resumed(resume: Path, settings: dict[str, Any]) -> tuple[Experiment, Corpus, Path]:
+def _resumed(resume: Path, settings: dict[str, Any], corpus: str | None) -> tuple[Experiment, Corpus, Path]:
+    from unroll.corpus.open_corpora import open_corpus
+    from unroll.runs.folder import RunFolder
     from unroll.training.preflight import resume as ready
 
-    experiment, text, notes = ready(resume, settings.get("batches"), settings.get("device"), settings.get("threads"))
+    # Where the run was trained on a text in memory, nothing says how it was read, and its hash decides alone.
+    moved = None if corpus is None else open_corpus(replace(RunFolder(resume).experiment, corpus=corpus))
+    given = {name: value for name, value in settings.items() if name in _RESUMABLE}
+    experiment, text, notes = ready(resume, corpus=moved, **given)
     for note in notes:
         warn(note)
     return experiment, text, resume
 
 
-def _name(corpus: str, experiment: Experiment) -> str:
+def default_name(corpus: str, experiment: Experiment) -> str:
     """A folder name that tells runs apart at a glance."""
     s = experiment.scheme
     procedure = f"scheme{s.number}" if s.number else f"{s.training}-{s.sample}"
@@ -192,15 +245,28 @@ def _scored(experiment: Experiment, text: Corpus) -> str:
 
 
 def _train(
-    experiment: Experiment, text: Corpus, folder: Path, resumed: bool, save_every: int | None, quiet: bool, json: bool
+    experiment: Experiment,
+    text: Corpus,
+    folder: Path,
+    resumed: bool,
+    save_every: int | None,
+    quiet: bool,
+    json: bool,
+    starts: list[Start | None],
+    choosing: bool,
 ) -> None:
-    from unroll.cli.display import watch
-    from unroll.runs import curve
+    from unroll.cli.display import advised, watch
+    from unroll.runs import curve, selection
     from unroll.runs.folder import RunFolder
+    from unroll.sampling.while_training import draw
     from unroll.training.loop import train_fleet
 
     try:
-        watch(train_fleet([experiment], [text], [folder], resumed, save_every), text, quiet)
+        before: list[dict[str, Any]] = []
+        with suppress(UnrollError):  # what is wrong with them is said where the run goes on
+            before = RunFolder(folder).metrics if resumed else []
+        events = train_fleet([experiment], [text], [folder], resumed, save_every, starts, draw)
+        watch(advised(events) if choosing and not quiet else events, quiet, before)
     except Interrupted:
         say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
         raise
@@ -212,14 +278,20 @@ def _train(
     if json:
         _print_status(run)
     if status["state"] == "stopped":
-        (warn if quiet else say)(f"Stopped. {status['reason']} The weights before it are kept.")
+        (warn if quiet else say)(f"Stopped. {status['reason']} The weights of batch {status['batch']:,} are kept.")
+    elif status.get("reason"):
+        (warn if quiet else say)(f"Ended early. {status['reason']}")
     if quiet:
         return
     for procedure, value in (lines[-1]["perplexity"] if lines else {}).items():
-        say(f"{procedure:<12} perplexity {math.inf if value is None else value:,.4f} over {_scored(experiment, text)}")
+        number = math.inf if value is None else value
+        say_words(f"{procedure:<12} perplexity {number:,.4f} over {_scored(experiment, text)}")
+    best = selection.best(lines, experiment)
+    if best is not None:
+        say_words(f"{'best':<12} {best}")
     trained, evaluated = status["seconds"] * status["fleet"], status["evaluating"]
     share = evaluated / max(trained + evaluated, 1e-9)
-    say(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
+    say_words(f"{duration(trained)} of training, {duration(evaluated)} of evaluation ({share:.0%} of the time)")
     name = shell_word(folder)
     drawn = f"Curve: {folder / curve.NAME}.  " if problem is None else ""
     say(f"{drawn}Next:  unroll sample {name}  or  unroll eval {name}")

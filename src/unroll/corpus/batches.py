@@ -118,11 +118,12 @@ class Batches:
     def __init__(self, experiments: Sequence[Experiment], corpora: Sequence[Corpus], device: torch.device) -> None:
         scheme = experiments[0].scheme
         self.k2, self.K, self.gap = scheme.k2, scheme.scored, max(e.scheme.gap for e in experiments)
-        splits = [corpus.split(e.split_seed) for e, corpus in zip(experiments, corpora, strict=True)]
+        splits = [corpus.split(e.split_seed, e.validation) for e, corpus in zip(experiments, corpora, strict=True)]
         self.schedules = [Schedule(e, s.train) for e, s in zip(experiments, splits, strict=True)]
         self.text, bases = _text(corpora, device)
         # Where each run's train set lies: its length, its offset in the corpus, the corpus's length and first index.
-        self.places = torch.tensor([_place(s, base) for s, base in zip(splits, bases, strict=True)], device=device)
+        sizes = [corpus.tokens for corpus in corpora]
+        self.places = torch.tensor([*map(_place, splits, sizes, bases)], device=device)
         self._ahead: tuple[range, Tensor, Tensor] | None = None
 
     def __getitem__(self, number: int) -> Batch:
@@ -158,8 +159,8 @@ class Batches:
         return self.text[indices].long()
 
 
-def _place(split: Split, base: int) -> tuple[int, int, int, int]:
-    return split.train, split.offset, split.train + split.test, base
+def _place(split: Split, tokens: int, base: int) -> tuple[int, int, int, int]:
+    return split.train, split.offset, tokens, base
 
 
 def _text(corpora: Sequence[Corpus], device: torch.device) -> tuple[Tensor, list[int]]:

@@ -1,4 +1,4 @@
-"""From a path or a name to token ids, and the split into a train and a test set."""
+"""From a path or a name to token ids, and the split into a train, a validation and a test set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from unroll.base import randomness
 from unroll.base.errors import CorpusError
 from unroll.corpus import encoding as encodings
-from unroll.corpus import kneser_ney, sources, tables
+from unroll.corpus import given_vocabulary, kneser_ney, parts, sources, split_folders, tables
 from unroll.corpus.cached_ids import Facts
 from unroll.corpus.chosen_files import Choice
 from unroll.corpus.file_stream import Source
+from unroll.corpus.parts import Part, PartFiles
 from unroll.corpus.recorded_size import Extent, Recorded
 from unroll.corpus.tokens import UNKNOWN, Ids, Vocabulary
 from unroll.experiment.experiment import Experiment
@@ -28,11 +29,14 @@ COUNTED = 1 << 23  # tokens that n-grams are counted in: a sorted table of them 
 
 @dataclass(frozen=True)
 class Split:
-    """The corpus rotated by `offset`: the first `train` tokens, then `test`."""
+    """How many tokens each set has. What no file holds is cut from the corpus, rotated by `offset`: the first `train`
+    tokens, then `validation`, then `test`.
+    """
 
     offset: int
     train: int
     test: int
+    validation: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,8 @@ class Corpus:
     notes: tuple[str, ...] = ()
     paper: str | None = None  # the name of the paper's data set, where this is its very file
     extent: Extent = field(default_factory=Extent)  # of the files that were read
+    validation_part: Part | None = None  # a validation set in a file of its own
+    test_part: Part | None = None
 
     @classmethod
     def open(
@@ -70,13 +76,26 @@ class Corpus:
         ascii: bool = False,
         separator: str | None = None,
         asked: bool = True,
+        validation_file: str | None = None,
+        test_file: str | None = None,
+        own_validation: bool = True,
     ) -> Corpus:
         """The corpus behind a path, a folder or a name that `unroll data list` shows; `-` is standard input.
 
-        The kind of a folder is the one that most of its bytes have, unless a person has `asked` for a kind.
+        The kind of a folder is the one that most of its bytes have, unless a person has `asked` for a kind. A folder
+        with a train, a validation and a test file is a corpus in these parts; files that are named go before its own,
+        and without `own_validation` its validation file is not read.
         """
         choice = Choice(tuple(ext), tuple(exclude), ascii, encoding)
-        return cls._read(source, kind, min_count, choice, separator, asked)
+        encodings.require_encoding(encoding)
+        split = split_folders.recognise(source, choice)
+        if split is None:
+            corpus = cls._read(source, kind, min_count, choice, separator, asked)
+            return corpus._in_parts(PartFiles(validation_file, test_file))
+        found = PartFiles(split.files.validation if own_validation else None, split.files.test)
+        files = PartFiles(validation_file or found.validation, test_file or found.test)
+        corpus = cls._read(split.train, kind, min_count, choice, separator, asked)
+        return replace(corpus, notes=(split.note, *corpus.notes))._in_parts(files)
 
     @classmethod
     def from_text(
@@ -115,16 +134,35 @@ class Corpus:
         return cls._encoded(sources.in_memory(content, name, choice, kind), kind, 1, choice, separator, asked=False)
 
     @classmethod
-    def named(cls, experiment: Experiment) -> Corpus:
+    def with_every_symbol(cls, experiment: Experiment) -> Corpus:
+        """The corpus that an experiment names, with its rare symbols: another vocabulary says which are known."""
+        e = experiment
+        return cls.open(
+            e.corpus, e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii, e.separator,
+            validation_file=e.validation_file, test_file=e.test_file, own_validation=e.validation is None,
+        )  # fmt: skip
+
+    @classmethod
+    def named(cls, experiment: Experiment, vocabulary: Vocabulary | None = None) -> Corpus:
         """The corpus that an experiment names, read as it says; no more of it than the experiment recorded, if it did.
 
-        A run may come from a stranger, who wrote down what to read.
+        A run may come from a stranger, who wrote down what to read. One that began from another's weights has a
+        `vocabulary` that is not the corpus's own.
         """
-        e = experiment
+        e, files = experiment, PartFiles.of(experiment)
+        if not e.sha256:
+            return cls.open(
+                e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.separator,
+                validation_file=files.validation, test_file=files.test, own_validation=e.validation is None,
+            )  # fmt: skip
         choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
-        extent = Extent(max(0, e.files), max(0, e.bytes))
-        recorded = Recorded(extent, max(0, e.tokens)) if e.sha256 else None
-        return cls._read(e.corpus, e.kind, e.min_count, choice, e.separator, recorded=recorded)
+        recorded = Recorded(Extent(max(0, e.files), max(0, e.bytes)), max(0, e.tokens))
+        given = e.parent is not None and vocabulary is not None
+        corpus = cls._read(e.corpus, e.kind, 1 if given else e.min_count, choice, e.separator, recorded=recorded)
+        corpus = corpus._in_parts(files, e)
+        if vocabulary is None or not given or corpus.sha256 != e.sha256:
+            return corpus  # of another text whoever asked for this one says so, and nothing of what it holds
+        return given_vocabulary.read_with(corpus, vocabulary, e.min_count)
 
     @classmethod
     def _read(
@@ -163,9 +201,14 @@ class Corpus:
             source.extent,
         )
 
+    def _in_parts(self, files: PartFiles, experiment: Experiment | None = None) -> Corpus:
+        """The same with a validation and a test set from files, and a name that says more than `train`."""
+        whole = parts.with_parts(self, files, experiment)
+        return whole if whole is self else replace(whole, name=split_folders.title_of(self.source) or self.name)
+
     @property
     def tokens(self) -> int:
-        """How many tokens there are."""
+        """How many tokens there are to train on and to cut sets from."""
         return len(self.ids)
 
     @property
@@ -173,23 +216,44 @@ class Corpus:
         """How many different ones."""
         return len(self.vocabulary)
 
-    def split(self, seed: int) -> Split:
-        """Rotated by a seeded offset, the last 11,100 tokens (of a small corpus: the last tenth) are the test set."""
-        test = TEST_TOKENS if self.tokens >= 10 * TEST_TOKENS else self.tokens // 10
-        return Split(randomness.below(seed, "split", 0, self.tokens), self.tokens - test, test)
+    def split(self, seed: int, validation: int | None = None) -> Split:
+        """Rotated by a seeded offset, the last 11,100 tokens (of a small corpus: the last tenth) are the test set.
 
-    def train_ids(self, seed: int) -> Ids:
+        The `validation` tokens before them are the validation set. A set that has a file of its own is not cut off.
+        """
+        whole = self.tokens
+        cut = 0 if self.test_part else TEST_TOKENS if whole >= 10 * TEST_TOKENS else whole // 10
+        cut_before = 0 if self.validation_part else min(validation or 0, whole - cut)
+        offset = randomness.below(seed, "split", 0, whole) if cut or cut_before else 0
+        test = self.test_part.tokens if self.test_part else cut
+        valid = self.validation_part.tokens if self.validation_part else cut_before
+        return Split(offset, whole - cut - cut_before, test, valid)
+
+    def train_ids(self, seed: int, validation: int | None = None) -> Ids:
         """The train set, in order, copied."""
-        return np.concatenate(list(self._train_chunks(seed)))
+        return np.concatenate(list(self._train_chunks(seed, validation)))
 
     def test_ids(self, seed: int) -> Ids:
         """The test set, in order."""
+        if self.test_part:
+            return self.test_part.ids
         split = self.split(seed)
-        return np.asarray(self.ids[(split.offset + split.train + np.arange(split.test)) % self.tokens])
+        return self._rotated(split.offset + split.train, split.test)
 
-    def _train_chunks(self, seed: int) -> list[Ids]:
+    def validation_ids(self, seed: int, validation: int | None = None) -> Ids:
+        """The validation set, in order; empty where there is none."""
+        if self.validation_part:
+            return self.validation_part.ids
+        split = self.split(seed, validation)
+        return self._rotated(split.offset + split.train, split.validation)
+
+    def _rotated(self, first: int, count: int) -> Ids:
+        """Tokens from one on, past the end from the beginning."""
+        return np.asarray(self.ids[(first + np.arange(count)) % self.tokens])
+
+    def _train_chunks(self, seed: int, validation: int | None = None) -> list[Ids]:
         """The train set in order, a chunk at a time, without copying."""
-        split = self.split(seed)
+        split = self.split(seed, validation)
         end = min(split.offset + split.train, self.tokens)
         stretches = [self.ids[split.offset : end], self.ids[: split.train - (end - split.offset)]]
         return [ids[at : at + CHUNK] for ids in stretches for at in range(0, len(ids), CHUNK)]
@@ -212,6 +276,7 @@ class Corpus:
             bytes=self.extent.bytes,
             tokens=self.tokens,
             unique=self.unique,
+            **parts.facts_of(self, experiment),
         )
 
     def rare(self, below: int = RARE) -> list[str]:

@@ -77,6 +77,9 @@ def _weighed(source: str, contents: Contents, choice: Choice, kind: str) -> str:
         raise _nothing(source, contents, choice)
     first = max(contents.readable, key=contents.size)
     size, readable = contents.size(first), sum(map(contents.size, contents.readable))
+    if first == TEXT and contents.of(MUSIC):
+        # A list of tunes beside the tunes is no text that anybody means, however long it is.
+        size -= size_of([looked for looked in contents.of(TEXT) if looked.table])
     if size < CLEAR * readable or size < ENOUGH * contents.bytes:
         raise _unclear(source, contents, kind)
     if first == MUSIC and kind not in ("auto", "notes"):
@@ -86,7 +89,9 @@ def _weighed(source: str, contents: Contents, choice: Choice, kind: str) -> str:
 
 def _unclear(source: str, contents: Contents, kind: str) -> CorpusError:
     """The error for a folder of several sorts, with what to pass."""
-    words = f"{source} is not clearly one corpus: {contents.describe()}."
+    tables = [looked for looked in contents.of(TEXT) if looked.table]
+    of_text = f" Of the text {share(size_of(tables), contents.size(TEXT))} are tables or data." if tables else ""
+    words = f"{source} is not clearly one corpus: {contents.describe()}.{of_text}"
     if kind != "auto" and contents.of(MUSIC):
         return CorpusError(f"{words} {ELSEWHERE}")
     ways = []

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from unroll.base.errors import ConfigurationError, InputError, RunError
+from unroll.corpus import parts
 from unroll.corpus.corpus import Corpus
+from unroll.corpus.tokens import Vocabulary
 from unroll.experiment.experiment import Experiment
 
 Key = tuple[object, ...]
 
 
-def open_corpus(experiment: Experiment) -> Corpus:
-    """The corpus that an experiment names, checked against its hash where it has one."""
+def open_corpus(experiment: Experiment, vocabulary: Vocabulary | None = None) -> Corpus:
+    """The corpus that an experiment names, checked against its hash where it has one.
+
+    A run that began from another's weights reads it with its own vocabulary.
+    """
     if not experiment.corpus:
         raise ConfigurationError("This experiment names no corpus: give one, as a path or a name.")
-    corpus = Corpus.named(experiment)
+    corpus = Corpus.named(experiment, vocabulary)
     if experiment.sha256 and corpus.sha256 != experiment.sha256:
         raise RunError(
             f"{experiment.corpus} is not the corpus that this run was trained on: "
             f"it has SHA-256 {corpus.sha256[:16]}…, {corpus.tokens:,} tokens and {corpus.unique} symbols, the run had "
             f"{experiment.sha256[:16]}…, {experiment.tokens:,} and {experiment.unique}. Bring that text back."
         )
+    changes = [f"{words} Bring that file back." for words in parts.changed(corpus, experiment)]
+    if changes:
+        raise RunError(*changes)
     return corpus
 
 
@@ -53,4 +61,7 @@ class Library:
 
 
 def _key(e: Experiment) -> Key:
-    return e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.separator, e.sha256
+    read = e.corpus, e.kind, e.encoding, e.min_count, e.ext, e.exclude, e.ascii, e.separator, e.sha256
+    beside = e.validation_file, e.validation_file_sha256, e.test_file, e.test_file_sha256
+    # Tokens that are cut off leave the validation file of a folder aside, when the folder is read first.
+    return *read, *beside, e.validation is not None and not e.sha256

@@ -90,7 +90,7 @@ class Markov(Source):
         contexts = np.arange(self.symbols**self.order)
         steps = np.zeros((len(contexts), len(contexts)))
         steps[contexts[:, None], self._successors] = self.transitions
-        # Of the equations π = π · steps one follows from the others: Σπ = 1 takes its place.
+        # One of the equations π = π · steps follows from the others: Σπ = 1 takes its place.
         equations = steps.T - np.eye(len(contexts))
         equations[-1] = 1.0
         return np.linalg.solve(equations, np.eye(len(contexts))[-1])

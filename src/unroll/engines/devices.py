@@ -97,6 +97,16 @@ def require_threads(threads: int) -> None:
         )
 
 
+def use_threads(threads: int | None) -> None:
+    """Let this process compute on so many threads of its CPU; None leaves it as it is."""
+    if threads is None:
+        return
+    if threads < 1:
+        raise ConfigurationError(f"threads must be at least 1. Got {threads}. Leave --threads out for all cores.")
+    require_threads(threads)
+    torch.set_num_threads(threads)
+
+
 def describe(device: torch.device) -> str:
     """The processor in words, for the record: on another one a run has other last bits."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU, {_processor()}"

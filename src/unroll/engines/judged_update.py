@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from unroll.model import gradients as norms
 from unroll.model.engine import FleetTensors, Update
 
 
@@ -48,6 +49,11 @@ class JudgedUpdate(Update):
         fleet.stopped_M.copy_(torch.where(bad_M, fleet.number + 1, fleet.stopped_M))
         fleet.reason_M.copy_(torch.where(bad_M, reason_M, fleet.reason_M))
         return going_M & ~bad_M
+
+    def scale_M(self, gradients: Mapping[str, Tensor]) -> Tensor | None:
+        """What clipping by norm multiplies each run's gradients by: [M]; None where no run has a limit."""
+        limit = self.fleet.norm_limit
+        return None if limit is None else norms.scale_M(gradients, limit)
 
     def finite(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """Whether every gradient of each run is finite: [M]."""
@@ -91,11 +97,23 @@ def change(
     alive_M: Tensor,
     count: int | Tensor,
     all_alive: bool = False,
+    scale_M: Tensor | None = None,
 ) -> None:
-    """Change one parameter and its moments in place, for the runs that are alive."""
+    """Change one parameter and its moments in place, for the runs that are alive.
+
+    `scale_M` is what clipping by norm multiplies each run's gradients by.
+    """
     rate = per_run(fleet.learning_rate_M, gradient)
     alive = per_run(alive_M, gradient)
+    if scale_M is not None:
+        gradient = gradient * per_run(scale_M, gradient)
+    decay = fleet.decay
+    if decay is not None and not decay.decoupled:
+        gradient = torch.addcmul(gradient, parameter, per_run(decay.share_M, gradient))
     amount, new_moments = fleet.optimiser.update(gradient, moments, rate, count)
+    if decay is not None and decay.decoupled:
+        kept = 1 - rate * per_run(decay.share_M, gradient)
+        parameter.mul_(kept if all_alive else torch.where(alive, kept, 1.0))
     parameter.sub_(amount if all_alive else torch.where(alive, amount, 0.0))
     for old, new in zip(moments, new_moments, strict=True):
         old.copy_(new if all_alive else torch.where(alive, new, old))

@@ -10,6 +10,9 @@ import codecs
 import hashlib
 import json
 import math
+import os
+import re
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -18,7 +21,7 @@ from typing import Any, get_args
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError, did_you_mean
-from unroll.experiment import provenance
+from unroll.experiment import provenance, spelled
 from unroll.experiment.field_help import corpus_name, documented
 from unroll.experiment.scheme import LARGEST, Scheme, as_float, parse_training
 from unroll.experiment.settings import (
@@ -33,6 +36,7 @@ from unroll.experiment.settings import (
     up_to,
     within,
 )
+from unroll.experiment.usual_words import answers_usual_words, for_toml
 
 # The values of `small` were chosen by measurement: benchmarks/preset_small.py.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -51,11 +55,15 @@ LONGEST_TEXT = 4_096  # characters of a path, or of all patterns
 MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
 
 RATE: Check = (lambda v: 0 < v <= 1e30, "a positive number, at most 1e30")
+TARGET: Check = (lambda v: 1 <= v <= 1e30, "at least 1, and at most 1e30")
 CLIP: Check = (lambda v: 0 < v <= 1e30 or v == math.inf, "a positive number, at most 1e30, or inf for none")
+DECAY: Check = (lambda v: 0 <= v <= 1e30, "a number from 0 to 1e30")
 POINTS = within(2, 10_001, "between 2 and 10,000")
 SEED = within(0, SEEDS, "between 0 and 2^63 − 1")
 FINITE: Check = (math.isfinite, "a finite number")
 SHARE = within(0, 1, "at least 0 and below 1")
+UNITS_OR_NONE: Check = (lambda v: 0 <= v <= MOST_UNITS, f"between 0 (none) and {MOST_UNITS:,}")
+DIGEST: Check = (lambda v: re.fullmatch("[0-9a-f]{64}", v) is not None, "64 hexadecimal digits")
 SEPARATOR: Check = (lambda v: is_separator(v), "one character that is no line end, or tab")
 
 
@@ -64,6 +72,7 @@ def is_separator(value: Any) -> bool:
     return isinstance(value, str) and (value == "tab" or (len(value) == 1 and value not in "\r\n\0"))
 
 
+@answers_usual_words(lambda: {each.name: f"scheme=Scheme({each.name}=…)" for each in fields(Scheme)})
 @dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run.
@@ -83,7 +92,7 @@ class Experiment:
         "corpus", 1, "Symbols rarer than this become one unknown symbol [{default}].", at_least(1), varies=False
     )
     separator: str | None = setting(
-        "corpus", None, "With --kind ids: what stands between two fields, as in --separator , or tab [white space].",
+        "corpus", None, "With --kind ids: what stands between two fields, as in --separator ',' or tab [white space].",
         SEPARATOR, varies=False, newer=True,
     )  # fmt: skip
     # These settings choose files. A run depends on what the files hold (sha256), so they are no part of its identity.
@@ -102,6 +111,24 @@ class Experiment:
     tokens: int = setting("corpus", 0, trains=False)
     unique: int = setting("corpus", 0, trains=False)
     split_seed: int = setting("corpus", 0, "Seed of the split into train and test set [{default}].", SEED)
+    validation: int | None = setting(
+        "corpus", None, "Tokens of a validation set, cut between train and test set [none].", at_least(1),
+        varies=False, metavar="TOKENS", newer=True,
+    )  # fmt: skip
+    validation_file: str | None = setting(
+        "corpus", None, "Take the validation set from this file.", trains=False, metavar="FILE", newer=True
+    )
+    test_file: str | None = setting(
+        "corpus", None, "Take the test set from this file; all of CORPUS is trained on.",
+        trains=False, metavar="FILE", newer=True,
+    )  # fmt: skip
+    # Which text is trained on, and when training ends, may depend on what these files hold.
+    validation_file_sha256: str | None = setting("corpus", None, newer=True)
+    validation_file_bytes: int | None = setting("corpus", None, trains=False, newer=True)
+    validation_file_tokens: int | None = setting("corpus", None, trains=False, newer=True)
+    test_file_sha256: str | None = setting("corpus", None, newer=True)
+    test_file_bytes: int | None = setting("corpus", None, trains=False, newer=True)
+    test_file_tokens: int | None = setting("corpus", None, trains=False, newer=True)
 
     scheme: Scheme = field(default_factory=Scheme)
 
@@ -112,14 +139,51 @@ class Experiment:
     )  # fmt: skip
     layers: int = setting("model", 1, "Recurrent layers [{default}].", up_to(MOST_LAYERS), shared=True)
     hidden: int = setting("model", 512, "Units of each recurrent layer [{default}].", up_to(MOST_UNITS), shared=True)
-    dense: int = setting("model", 1024, "Units of the dense layer [{default}].", up_to(MOST_UNITS), shared=True)
-    dropout: float = setting("model", 0.0, "Dropout on the inputs of the dense layers [{default}].", SHARE)
+    dense: int = setting(
+        "model", 1024, "Units of the dense layer; 0: softmax directly on h [{default}].", UNITS_OR_NONE, shared=True
+    )
+    dropout: float = setting(
+        "model", 0.0, "Dropout on the inputs of the dense and of the output layer [{default}].", SHARE
+    )
     forget_bias: float = setting("model", 0.0, "First value of the LSTM's forget bias [{default}].", FINITE)
 
-    optimiser: str = setting("optimiser", "adam", "Optimiser: {names} [{default}].", family="optimisers", shared=True)
+    optimiser: str = setting(
+        "optimiser", "adam", "Optimiser: {names} [{default}]; sgd,momentum=0.9.",
+        family="optimisers", keys=True, shared=True,
+    )  # fmt: skip
     learning_rate: float = setting("optimiser", 0.001, "Learning rate [{default}].", RATE)
+    schedule: str = setting(
+        "optimiser", "constant",
+        "How the learning rate moves: {names} [{default}], with keys behind a name: step,every=1000,by=0.5.",
+        family="schedules", keys=True, newer=True,
+    )  # fmt: skip
+    warm_up: int = setting(
+        "optimiser", 0, "Batches over which the learning rate rises from 0 [{default}].", at_least(0), newer=True
+    )
+    weight_decay: float = setting("optimiser", 0.0, "Weight decay of all parameters [{default}].", DECAY, newer=True)
+    decay: str = setting(
+        "optimiser", "l2", "Where weight decay acts: l2, on the gradient, or decoupled from it [{default}].",
+        one_of("l2", "decoupled"), shared=True, newer=True,
+    )  # fmt: skip
+    clip_norm: float = setting(
+        "optimiser", math.inf, "Limit of the norm of all gradients of an update; inf for none [{default}].", CLIP,
+        newer=True,
+    )  # fmt: skip
 
     batches: int = setting("training", 12800, "Updates of the weights [{default}].", at_least(1))
+    # These end a run earlier: its weights depend on them, and on what they look at (see `identity`).
+    patience: int | None = setting(
+        "training", None, "End after this many evaluations without a better one [never].", at_least(1),
+        varies=False, newer=True,
+    )  # fmt: skip
+    target: float | None = setting(
+        "training", None, "End at the first evaluation with this perplexity or a lower one [none].", TARGET,
+        varies=False, metavar="PERPLEXITY", newer=True,
+    )  # fmt: skip
+    minutes: float | None = setting(
+        "training", None, "End after this many minutes of training [none]. No clock ends two runs at one batch.",
+        RATE, varies=False, newer=True,
+    )  # fmt: skip
     rows: int = setting("training", 64, "Windows in a batch [{default}].", up_to(MOST_ROWS), shared=True)
     clip: float = setting(
         "training", 50.0, "Limit of each gate's gradient, elementwise, at each time step [{default}].", CLIP,
@@ -136,6 +200,13 @@ class Experiment:
         one_of("random", "continue"),
     )  # fmt: skip
     shuffle: bool = setting("training", False, "Shuffle the windows of an epoch (learned states only).")
+    keep_optimiser: bool = setting("training", False, trains=False)
+    # Of a run that began from another's weights: which training they are of, and their own hash; how many symbols were
+    # added to the vocabulary; and after how many updates the optimiser goes on, where it did not begin anew.
+    parent: str | None = setting("training", None, "", DIGEST, newer=True)
+    parent_weights: str | None = setting("training", None, "", DIGEST, newer=True)
+    added_symbols: int | None = setting("training", None, "", at_least(0), newer=True)
+    updates_before: int | None = setting("training", None, "", at_least(1), shared=True, newer=True)
 
     evaluate: str = setting(
         "evaluation", "own", "Score during training: own, the scheme's procedure, or both [{default}].",
@@ -149,8 +220,8 @@ class Experiment:
     )
     # A perplexity of a part of the test set is another number: it has a column.
     test_tokens: int | None = setting(
-        "evaluation", None, "Score only the first tokens of the test set, this many [all].", at_least(1),
-        trains=False, column=True,
+        "evaluation", None, "Score only the first tokens of the test set, and of a validation set, this many [all].",
+        at_least(1), trains=False, column=True,
     )  # fmt: skip
 
     device: str = setting("machine", "auto", "Device: auto, cpu, cuda or cuda:N [{default}].", trains=False)
@@ -161,12 +232,32 @@ class Experiment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "corpus", corpus_name(self.corpus))
+        for name in ("validation_file", "test_file"):
+            if isinstance(getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
         for each in fields(self):
-            if each.type == "float" and type(getattr(self, each.name)) is int:
+            if each.type in ("float", "float | None") and type(getattr(self, each.name)) is int:
                 object.__setattr__(self, each.name, as_float(getattr(self, each.name)))
+        for each, known in settings_of(type(self)):
+            if known.keys and known.family and isinstance(value := getattr(self, each.name), str):
+                object.__setattr__(self, each.name, spelled.canonical(known.family, value))
         wrong = problems(self)
         if wrong:
             raise ConfigurationError(*wrong)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str], **changes: Any) -> Experiment:
+        """The experiment that a run.toml describes, a run's or one written by hand; `changes` go on top.
+
+        For a new run: device, kernel and threads of a run's own file are chosen anew. Its text must be the recorded
+        one, unless `changes` name another corpus. A scheme's fields (k1, k2) may stand among the changes.
+        """
+        from unroll.experiment import config_file
+
+        written = config_file.read(path)
+        for note in written.notes:
+            warnings.warn(note, stacklevel=2)
+        return config_file.changed(written, changes)
 
     @cached_property
     def identity(self) -> str:
@@ -181,12 +272,43 @@ class Experiment:
             seen |= {"peepholes": "off", "forget_bias": 0.0}
         if self.shuffle:
             seen["rotation"] = None
+        if not self.weight_decay:
+            seen.pop("decay", None)
+        if self._watches:  # which numbers it sees, and when
+            seen["watched"] = {
+                "evaluations": self.evaluations,
+                "tokens": self.test_tokens,
+                "sample": self.scheme.sample,
+            }
         with suppress(LookupError):  # utf8 and utf-8 are one encoding
             seen["encoding"] = codecs.lookup(self.encoding).name
         s = self.scheme
+        if self.patience is not None or self.target is not None:
+            # Evaluations decide when it ends: which ones there are, and what they score.
+            seen["selection"] = [s.sample, self.evaluations, self.test_tokens]
         reset = s.reset if s.carries else None
         seen["scheme"] = {"state": s.state, "reset": reset, "weights": s.weights, "k1": s.k1, "k2": s.k2}
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def rate_moves(self) -> bool:
+        """Whether the learning rate is not one number for all batches."""
+        return self.schedule != "constant" or self.warm_up > 1
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether what a batch does depends on how many batches there will be: then a run cannot be made longer."""
+        # Where evaluations are counted, the run's length says when they are.
+        return self._of_schedule("DEPENDS_ON_LENGTH") or (self._watches and self.evaluations is not None)
+
+    @property
+    def _watches(self) -> bool:
+        return self._of_schedule("WATCHES")
+
+    def _of_schedule(self, word: str) -> bool:
+        if self.schedule == "constant":  # almost always: nothing has to be imported
+            return False
+        return bool(getattr(plugins.load("schedules", spelled.name_of(self.schedule)), word))
 
     @property
     def warnings(self) -> list[str]:
@@ -206,6 +328,13 @@ class Experiment:
             value = getattr(self, name)
             if self.cell != "lstm" and value != getattr(Experiment, name):
                 notes.append(f"{name} = {value} does nothing: it is the LSTM's, and the cell is {self.cell}.")
+        if self.warm_up > self.batches:
+            notes.append(
+                f"warm_up = {self.warm_up} is above batches = {self.batches}: the run ends before the learning rate "
+                f"has come to {self.learning_rate:g}."
+            )
+        if self.decay != "l2" and not self.weight_decay:
+            notes.append(f"decay = {self.decay} does nothing without a weight decay. Give --weight-decay, as in 0.01.")
         return notes
 
 
@@ -222,7 +351,10 @@ def problems(experiment: Experiment) -> list[str]:
     for each, known in settings:
         # A default that no plug-in has is auto: it is resolved later.
         if known.family and each.name in right and not right[each.name] == each.default == "auto":
-            wrong.append(plugins.problem(known.family, right[each.name], each.name))
+            if known.keys:
+                wrong += spelled.problems(known.family, right[each.name], each.name)
+            else:
+                wrong.append(plugins.problem(known.family, right[each.name], each.name))
     for each, known in settings:
         check, value = known.check, right.get(each.name)
         if check and value is not None and not check[0](value):
@@ -232,16 +364,18 @@ def problems(experiment: Experiment) -> list[str]:
             )
         elif check and check is not SEED and type(value) is int and value >= LARGEST:
             wrong.append(f"{each.name} must be below 2^31. Got {value}.")
-    for name in ("corpus", "title"):
-        if name in right and not _is_text(right[name]):
+    for name in ("corpus", "title", "validation_file", "test_file"):
+        if right.get(name) is not None and not _is_text(right[name]):
             wrong.append(f"{name} must be text that UTF-8 can write. Got {right[name]!r}. Give the file another name.")
-    for name in ("corpus", "encoding", "device"):
-        if name in right and "\0" in right[name]:
+    for name in ("corpus", "encoding", "device", "validation_file", "test_file"):
+        if "\0" in (right.get(name) or ""):
             wrong.append(f"{name} must not hold a NUL character. Got {right[name]!r}.")
-    for name in ("corpus", "title", "ext", "exclude"):
-        value = right.get(name, "")
+    for name in ("corpus", "title", "ext", "exclude", "validation_file", "test_file"):
+        value = right.get(name) or ""
         if len(value if isinstance(value, str) else " ".join(value)) > LONGEST_TEXT:
             wrong.append(f"{name} must be at most {LONGEST_TEXT:,} characters in all.")
+    if right.get("validation") and right.get("validation_file"):
+        wrong.append("validation and validation_file are two validation sets. Drop --validation or --validation-file.")
     if right.get("shuffle") and "scheme" in right and experiment.scheme.carries:
         wrong.append("shuffle needs a learned state: a carried state belongs to the text before it. Drop --shuffle.")
     if right.get("evaluate_carried") and "scheme" in right and not experiment.scheme.carries:
@@ -293,7 +427,7 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
     """
     settings = settings_of(type(before))
     free = {known.key or each.name for each, known in settings if known.table == "corpus" and not known.trains}
-    free.add("batches")
+    free |= {"batches", "keep_optimiser"}
     old, new = ({**tables, "machine": {}} for tables in (to_tables(before), to_tables(now)))
     wrong = [
         f"{name} was {old[table].get(name)}, is {new[table].get(name)}"
@@ -303,6 +437,11 @@ def differences(before: Experiment, now: Experiment) -> list[str]:
     ]
     if now.batches < before.batches:
         wrong.append(f"batches may only be raised: it was {before.batches:,}, is {now.batches:,}")
+    if now.batches > before.batches and now.depends_on_length:
+        wrong.append(
+            f"batches was {before.batches:,}, is {now.batches:,}, and the schedule {now.schedule} "
+            "would have had another learning rate from the first batch on"
+        )
     return wrong
 
 
@@ -336,6 +475,7 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
         for each, about in settings_of(described):
             entry = each.name, types_of(described)[each.name]
             known.setdefault(about.table, {})[about.key or each.name] = entry
+    written = {key: f"{key} under [{table}]" for table, keys in known.items() for key in keys}
 
     wrong: list[str] = []
     values: dict[str, dict[str, Any]] = {"scheme": {}, "rest": {}}
@@ -345,7 +485,9 @@ def from_tables(document: Mapping[str, Any], where: str) -> Experiment:
             continue
         for key, value in content.items():
             if key not in known[table]:
-                wrong.append(f"[{table}] in {where} has no key {key!r}.{did_you_mean(key, known[table])}")
+                meant = for_toml(key, written)
+                words = f" {meant}" if meant else did_you_mean(key, known[table])
+                wrong.append(f"[{table}] in {where} has no key {key!r}.{words}")
                 continue
             name, hint = known[table][key]
             value = tuple(value) if is_list(hint) and isinstance(value, list) else value

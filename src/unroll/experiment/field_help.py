@@ -14,11 +14,23 @@ from unroll.base.wording import in_words, shell_words
 WORDS = {
     "corpus": "The text: a path, a folder, or a name that `unroll data list` shows.",
     "title": "The corpus's name, recorded when it is read.",
+    "ext": 'Read only a folder\'s files that end in one of these: (".py", ".txt").',
+    "exclude": 'Leave out a folder\'s files and folders like these: ("test*",).',
     "sha256": "The hash of the bytes that were read, recorded: another text is refused on resume.",
     "files": "How many files were read, recorded.",
     "bytes": "How many bytes were read, recorded.",
     "tokens": "How many tokens the corpus has, recorded.",
     "unique": "How many different tokens it has, recorded.",
+    "keep_optimiser": "Keep at the end what a longer run needs, in optimiser.safetensors: the run can be extended.",
+    "parent": "The identity of the training whose weights this one began from, recorded.",
+    "parent_weights": "The hash of those weights, recorded.",
+    "added_symbols": "How many symbols were added to the parent's vocabulary, recorded.",
+    "updates_before": "How many updates the optimiser had made where it went on, recorded; None where it began anew.",
+    **{
+        f"{role}_file_{fact}": f"{said} of the {role} file, recorded."
+        for role in ("validation", "test")
+        for fact, said in (("sha256", "The hash"), ("bytes", "How many bytes"), ("tokens", "How many tokens"))
+    },
     "scheme": "How to train and to sample, with k1 and k2: a Scheme; SCHEMES holds the paper's.",
     "loss": "Which positions of a window carry a loss, and how much: equal, last, linear, exponential.",
     "state": "Where a window's first state comes from: learned or carried.",

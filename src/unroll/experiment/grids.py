@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.base.errors import ConfigurationError
 from unroll.experiment.experiment import Experiment, from_options, scheme_options
 from unroll.experiment.scheme import Scheme
 from unroll.experiment.settings import is_list, types_of
+from unroll.experiment.usual_words import unknown_argument
 
 MOST = 20_000  # experiments: more are a slip of the hand
 
@@ -25,8 +26,10 @@ def grid(**settings: Any) -> list[Experiment]:
     >>> len(runs), runs[0].scheme.k1, runs[-1].seed
     (30, 20, 4)
     """
-    known = {f.name for f in fields(Experiment)} | {f.name for f in fields(Scheme)}
-    wrong = [f"A grid has no setting {name!r}.{did_you_mean(name, known)}" for name in settings if name not in known]
+    known = {f.name: f.name for f in (*fields(Experiment), *fields(Scheme))}
+    wrong = [
+        f"A grid has no setting {name!r}.{unknown_argument(name, known)}" for name in settings if name not in known
+    ]
     axes = {name: _values(name, value) for name, value in settings.items()}
     wrong += [f"{name} has no value: give at least one." for name, values in axes.items() if not values]
     if math.prod(len(values) for values in axes.values()) > MOST:

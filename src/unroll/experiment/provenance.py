@@ -21,14 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 from unroll.base import plugins, untrusted
 from unroll.base.errors import ConfigurationError
+from unroll.experiment import spelled
 
 if TYPE_CHECKING:
     from unroll.experiment.experiment import Experiment
-    from unroll.experiment.scheme import Scheme
 
 TABLE = "plugins"
 # The settings that name a plug-in, with its family.
-SETTINGS = {"kind": "tokens", "cell": "cells", "optimiser": "optimisers", "kernel": "kernels"}
+SETTINGS = {
+    "kind": "tokens",
+    "cell": "cells",
+    "optimiser": "optimisers",
+    "schedule": "schedules",
+    "kernel": "kernels",
+}
 OF_SCHEME = {"loss": "loss_weights", "state": "state_origins", "sample": "conditioning"}
 FAMILIES = {**SETTINGS, **OF_SCHEME}
 REGISTERED, UNKNOWN = "registered", "unknown"
@@ -41,10 +47,15 @@ def tables(experiment: Experiment) -> dict[str, dict[str, str]]:
     """The table, or nothing where every plug-in is Unroll's own."""
     foreign = {}
     for setting, family in FAMILIES.items():
-        line = written(family, getattr(experiment.scheme if setting in OF_SCHEME else experiment, setting))
+        line = written(family, _name(experiment, setting))
         if line:
             foreign[setting] = line
     return {TABLE: foreign} if foreign else {}
+
+
+def _name(experiment: Experiment, setting: str) -> str:
+    """The name of a plug-in that an experiment uses, without the keys behind it."""
+    return spelled.name_of(getattr(experiment.scheme if setting in OF_SCHEME else experiment, setting))
 
 
 def written(family: str, name: str) -> str | None:
@@ -84,7 +95,7 @@ def without(document: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     wrong = []
     for setting, line in table.items():
         name = next((own[setting] for own in document.values() if isinstance(own, dict) and setting in own), None)
-        if isinstance(name, str) and plugins.problem(FAMILIES[setting], name):
+        if isinstance(name, str) and plugins.problem(FAMILIES[setting], name := spelled.name_of(name)):
             wrong.append(_absent(setting, name, line, where))
     if wrong:
         raise ConfigurationError(*wrong)
@@ -126,9 +137,8 @@ def changes(text: str, experiment: Experiment) -> list[str]:
 
 def registered(experiment: Experiment) -> list[str]:
     """The plug-ins of an experiment that this process alone knows, in words."""
-    scheme: Scheme = experiment.scheme
     return [
         f"the {plugins.FAMILIES[family].noun} {name!r}"
         for setting, family in FAMILIES.items()
-        if plugins.is_registered(family, name := getattr(scheme if setting in OF_SCHEME else experiment, setting))
+        if plugins.is_registered(family, name := _name(experiment, setting))
     ]

@@ -25,6 +25,7 @@ from typing import Any
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, did_you_mean
 from unroll.experiment.settings import setting
+from unroll.experiment.usual_words import answers_usual_words
 
 # The paper's names for three points of the plane: (loss, state).
 TRAINING_PROCEDURES = {
@@ -47,6 +48,7 @@ def as_float(number: float) -> float:
         return math.inf if number > 0 else -math.inf
 
 
+@answers_usual_words()
 @dataclass(frozen=True)
 class Scheme:
     """A training procedure × a sampling procedure, with its k1 and k2.

@@ -31,6 +31,7 @@ class Setting:
     varies: bool = True  # a sweep may list several values
     column: bool = True  # table.csv has a column of it
     family: str | None = None  # the family of plug-ins whose names are its values, beside its default
+    keys: bool = False  # keys may stand behind a plug-in's name: NAME[,key=value…]
     metavar: str | None = None  # what stands for a value in --help
     key: str | None = None  # its name in run.toml, where that is another one
     shared: bool = False  # runs side by side must have one value: the shapes of their products depend on it
@@ -47,6 +48,7 @@ def setting(
     varies: bool | None = None,
     column: bool | None = None,
     family: str | None = None,
+    keys: bool = False,
     metavar: str | None = None,
     key: str | None = None,
     shared: bool = False,
@@ -55,7 +57,7 @@ def setting(
     """A field of a dataclass of settings. What training sees may vary; what varies has a column."""
     varies = trains and bool(help) if varies is None else varies
     column = varies if column is None else column
-    known = Setting(table, help, check, trains, varies, column, family, metavar, key, shared, newer)
+    known = Setting(table, help, check, trains, varies, column, family, keys, metavar, key, shared, newer)
     return field(default=default, metadata={"setting": known})
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unroll.base import randomness
 
-DENSE, OUT = "dropout.dense", "dropout.out"  # the purposes: the inputs of the two dense layers
+DENSE, OUT = "dropout.dense", "dropout.out"  # the purposes: the inputs of the dense layer and of the output layer
 
 
 class Dropout(NamedTuple):

@@ -21,6 +21,7 @@ from torch import Tensor
 from unroll.corpus.batches import Batch, Batches
 from unroll.experiment.experiment import Experiment
 from unroll.model.dropout import Dropout
+from unroll.model.gradients import Decay, NormLimit
 from unroll.model.head import Head
 from unroll.model.network import Network, States
 from unroll.model.optimisers import Optimiser
@@ -47,6 +48,8 @@ class FleetTensors:
     reason_M: Tensor  # 1: the loss was not finite; 2: a gradient was not
     loss_sum_M: Tensor  # the sum of losses since the last evaluation
     loss_count_M: Tensor
+    decay: Decay | None = None  # how weights decay; None where those of no run do
+    norm_limit: NormLimit | None = None  # of all gradients of a run; None where no run has one
 
     @property
     def progress(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

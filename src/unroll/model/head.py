@@ -1,11 +1,11 @@
-"""From the top layer's h to logits: dense layer, leaky ReLU, dense layer to the vocabulary.
+"""From the top layer's h to logits: dense layer, leaky ReLU, layer to the vocabulary; or the last of them alone.
 
-Shapes: M runs, N rows (positions × rows of a batch), H hidden, D dense, V vocabulary.
+Shapes: M runs, N rows (positions × rows of a batch), I inputs of a layer, O outputs, H hidden, D dense, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -19,24 +19,38 @@ LEAK = 0.01
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-class Head(NamedTuple):
-    """The parameters of the two dense layers, for all runs; a symbol whose bias is −inf cannot be predicted."""
+class Affine(NamedTuple):
+    """The parameters of one layer, for all runs: a product, and what is added to it."""
 
-    dense_W: Tensor  # [M, H, D]
-    dense_b: Tensor  # [M, D]
-    out_W: Tensor  # [M, D, V]
-    out_b: Tensor  # [M, V]
+    W: Tensor  # [M, I, O]
+    b: Tensor  # [M, O]
+
+
+class Head(NamedTuple):
+    """The parameters of the head, for all runs; a symbol whose bias is −inf cannot be predicted."""
+
+    out: Affine  # to the vocabulary: [M, D, V], without a dense layer [M, H, V]
+    dense: Affine | None  # [M, H, D]; None: softmax directly on h
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Tensor]) -> Head:
+        """The head among the parameters of a model."""
+        dense = Affine(parameters["dense.W"], parameters["dense.b"]) if "dense.W" in parameters else None
+        return cls(Affine(parameters["out.W"], parameters["out.b"]), dense)
 
     def logits(self, h_MNH: Tensor, precision: str, product: Product, dropout: Dropout | None = None) -> Tensor:
         """Each row's logits: [M, N, V]. `product` multiplies factors of fewer bits without rounding the sums."""
-        x_MND = h_MNH if dropout is None else dropout.dropped(h_MNH, DENSE)
-        x_MND = _dense(x_MND, self.dense_W, self.dense_b, precision, product)
-        x_MND = torch.nn.functional.leaky_relu(x_MND, LEAK)
-        x_MND = x_MND if dropout is None else dropout.dropped(x_MND, OUT)
-        return _dense(x_MND, self.out_W, self.out_b, precision, product)
+        x_MNI = h_MNH
+        if self.dense is not None:
+            x_MNI = x_MNI if dropout is None else dropout.dropped(x_MNI, DENSE)
+            x_MNI = _affine(x_MNI, self.dense, precision, product)
+            x_MNI = torch.nn.functional.leaky_relu(x_MNI, LEAK)
+        x_MNI = x_MNI if dropout is None else dropout.dropped(x_MNI, OUT)
+        return _affine(x_MNI, self.out, precision, product)
 
 
-def _dense(x_MNI: Tensor, W_MIO: Tensor, b_MO: Tensor, precision: str, product: Product) -> Tensor:
+def _affine(x_MNI: Tensor, layer: Affine, precision: str, product: Product) -> Tensor:
+    W_MIO, b_MO = layer
     factors = PRECISIONS[precision].products
     if factors == W_MIO.dtype:
         return torch.baddbmm(b_MO.unsqueeze(1), x_MNI, W_MIO)

@@ -30,12 +30,10 @@ def parameter_shapes(experiment: Experiment, cell: RecurrentCell, V: int) -> dic
         layer_shapes = {"W_x": (H if layer else V, G), "W_h": (H, G), **cell.extra_shapes(H), "b": (G,)}
         layer_shapes |= {f"{name}0": (H,) for name in cell.STATES}
         shapes |= {f"layers.{layer}.{name}": shape for name, shape in layer_shapes.items()}
-    return shapes | {
-        "dense.W": (H, experiment.dense),
-        "dense.b": (experiment.dense,),
-        "out.W": (experiment.dense, V),
-        "out.b": (V,),
-    }
+    D = experiment.dense
+    if D:
+        shapes |= {"dense.W": (H, D), "dense.b": (D,)}
+    return shapes | {"out.W": (D or H, V), "out.b": (V,)}
 
 
 def parameter_count(experiment: Experiment, V: int) -> int:
@@ -45,7 +43,7 @@ def parameter_count(experiment: Experiment, V: int) -> int:
 
 
 def initial_parameters(experiment: Experiment, cell: RecurrentCell, V: int) -> dict[str, Array]:
-    """Orthogonal gates, Glorot dense layers, small random peepholes; biases and first states at 0."""
+    """Orthogonal gates, a Glorot head, small random peepholes; biases and first states at 0."""
     values = {}
     for name, shape in parameter_shapes(experiment, cell, V).items():
         kind = name.rpartition(".")[2]

@@ -1,7 +1,7 @@
-"""The model, M runs at once: recurrent layers, a dense layer with leaky ReLU, a dense layer to the vocabulary, softmax.
+"""The model, M runs at once: recurrent layers, a dense layer with leaky ReLU, a layer to the vocabulary, softmax.
 
-Every parameter carries a leading run axis. Vocabularies of different sizes are padded to one V: padded weights are 0,
-their logits −inf, so their gradients are exactly 0 and they stay 0.
+A model may lack the dense layer. Every parameter carries a leading run axis. Vocabularies of different sizes are padded
+to one V: padded weights are 0, their logits −inf, so their gradients are exactly 0 and they stay 0.
 
 Shapes: M runs, T time, B rows, K scored positions, H hidden, D dense, V vocabulary.
 """
@@ -137,9 +137,9 @@ class Model:
 
     @property
     def _head(self) -> Head:
-        """The two dense layers. Symbols that only pad a vocabulary can be neither predicted nor learned."""
-        dense_W, dense_b, out_W, out_b = (self.parameters[n] for n in ("dense.W", "dense.b", "out.W", "out.b"))
-        return Head(dense_W, dense_b, out_W, out_b + self._mask_MV)
+        """What makes logits of h. Symbols that only pad a vocabulary can be neither predicted nor learned."""
+        head = Head.of(self.parameters)
+        return head._replace(out=head.out._replace(b=head.out.b + self._mask_MV))
 
     def _dropout(self, number: Tensor) -> Dropout:
         return Dropout(self._dropout_M, self._words_M, self._keys_M2, number, self._drops)
@@ -186,9 +186,13 @@ class Model:
         experiments, vocabularies = zip(*((self.experiments[m], self.vocabularies[m]) for m in chosen), strict=True)
         return Model(experiments, vocabularies, parameters, self.engine)
 
+    def shapes(self, m: int) -> dict[str, tuple[int, ...]]:
+        """The shape of every parameter of one run, without padding."""
+        return parameter_shapes(self.experiments[m], self.cell, self.vocabularies[m])
+
     def values(self, m: int, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """One run's values of every parameter (or of tensors shaped like them), without padding, on the CPU."""
-        shapes = parameter_shapes(self.experiments[m], self.cell, self.vocabularies[m])
+        shapes = self.shapes(m)
         source = self.parameters if tensors is None else tensors
         return {
             name: source[name]

@@ -41,6 +41,18 @@ function curveWords(curve) {
   return [...words, variantWords(curve)].filter(Boolean).join(", ");
 }
 
+/** The evaluation at which a curve was best, by its validation set, or chosen on the test set where it has none. */
+function bestOf(curve) {
+  const [by, scores] = [curve.validation || curve[curve.sample] || [], curve[curve.sample] || []];
+  const best = by.reduce((found, value, i) => (usable(value) && (found === null || value < by[found]) ? i : found), null);
+  return best === null ? null : { batch: curve.batch[best], perplexity: scores[best] };
+}
+
+const bestWords = (curve) => {
+  const best = bestOf(curve);
+  return best ? `batch ${numberWords(best.batch)}, chosen on the ${curve.validation ? "validation" : "test"} set` : "no evaluation was finite";
+};
+
 /** The facts of a point, as pairs of a name and words. */
 function pointFacts(line, point) {
   const { curve, i } = point;
@@ -59,11 +71,12 @@ function pointFacts(line, point) {
   }
   facts.push(["batch", numberWords(point.batch)], ["sequences", numberWords(point.batch * curve.rows)]);
   if (!line.band) {
-    for (const name of ["windowed", "progressive", "carried"]) {
+    for (const name of ["windowed", "progressive", "carried", "validation"]) {
       if (usable((curve[name] || [])[i])) facts.push([name, numberWords(curve[name][i])]);
     }
     if (curve.loss[i] !== null) facts.push(["training loss", `${numberWords(curve.loss[i])} nats per token`]);
     facts.push(["training time", secondsWords(curve.seconds[i])]);
+    if (bestOf(curve)) facts.push(["best", bestWords(curve)]);
     facts.push(["state", stateWords(curve)]);
     if (curve.unstable.length) facts.push(["unstable at", `batch ${curve.unstable.map((batch) => numberWords(batch)).join(" and ")}`]);
     if (curve.reason) facts.push(["reason", curve.reason]);

@@ -9,7 +9,7 @@ from typing import Any
 
 from unroll.report.curves import Curves
 from unroll.report.panels import Label, Labelled, Layout, figure
-from unroll.studies.paper.figures import CORPORA
+from unroll.studies.paper.figures import BEST, CORPORA, units
 from unroll.studies.paper.records import CARRIED, Curve, Record
 from unroll.sweep.table import told_apart
 
@@ -67,7 +67,7 @@ PAPER = (
     Layout(
         "schemes",
         "Schemes, a data set at a time",
-        "One layer of 512 units; one colour a scheme, one line a k1.",
+        "One layer of {units} units; one colour a scheme, one line a k1.",
         _corpus, _scheme, _k1, "scheme", "k1",
     ),
     Layout(
@@ -79,8 +79,8 @@ PAPER = (
     Layout(
         "k2",
         "How far gradients flow back: k2",
-        "Music, one layer of 512 units, against training time; one colour a k2, three k1 each. The first view ends at "
-        "perplexity 80, as the paper's does.",
+        "Music, one layer of {units} units, against training time; one colour a k2, three k1 each. The first view ends "
+        "at perplexity 80, as the paper's does.",
         _scheme, _k2, _share, "k2", "k1", x="seconds", top=CLIPPED,
     ),
 )  # fmt: skip
@@ -104,13 +104,36 @@ CARRIED_TOPIC = (
 
 def paper(records: Mapping[str, Record], page_curves: Curves) -> list[dict[str, Any]]:
     """The figures that records hold, in the paper's order."""
+    records = {name: _as_trained(record) for name, record in records.items()}
     for name, record in records.items():
         for curve in record.curves:
             page_curves.number(curve, name)
-    figures = [
-        figure(layout, records[layout.name].curves, page_curves) for layout in PAPER if _holds(records, layout.name)
-    ]
+    figures = []
+    for layout in PAPER:
+        if _holds(records, layout.name):
+            about = layout.about.format(units=units(BEST[0][1], records[layout.name].scale))
+            figures.append(figure(replace(layout, about=about), records[layout.name].curves, page_curves))
     return figures + (_extras(records, page_curves) if _holds(records, "extras") else [])
+
+
+def _as_trained(record: Record) -> Record:
+    """The record with the units that its models had: a record names them by their places in the paper's grid."""
+    curves = tuple(replace(curve, hidden=units(curve.hidden, record.scale)) for curve in record.curves)
+    return replace(record, curves=curves)
+
+
+def _cannot_differ(curve: Curve) -> bool:
+    """Whether a change shows only after an epoch, and none ended before the run did."""
+    late = {"reset": "never", "rotation": "continue"}
+    only_late = bool(curve.variant) and all(late.get(name) == value for name, value in curve.variant.items())
+    return only_late and curve.epoch is not None and curve.batches <= curve.epoch
+
+
+def _left_out(curves: Sequence[Curve]) -> str:
+    """What to say of curves that a page leaves out, since they are others' to the last digit."""
+    settings = dict.fromkeys(_variant(curve)[1] for curve in curves if _cannot_differ(curve))
+    words = "; ".join(settings)
+    return f" Left out, since no run here is longer than an epoch and so cannot differ: {words}." if words else ""
 
 
 def _holds(records: Mapping[str, Record], name: str) -> bool:
@@ -119,13 +142,15 @@ def _holds(records: Mapping[str, Record], name: str) -> bool:
 
 def _extras(records: Mapping[str, Record], page_curves: Curves) -> list[dict[str, Any]]:
     """A figure for each question, with the paper's own setting beside the changed ones."""
-    extras = records["extras"].curves
+    every = records["extras"].curves
+    extras = [curve for curve in every if not _cannot_differ(curve)]
     base = [curve for curve in page_curves.curves if not curve.variant]
     rest = [curve for curve in extras if curve.variant]
     figures = []
     for name, title, changed, about in TOPICS:
         changed_curves = [curve for curve in rest if curve.variant.keys() <= changed]
         rest = [curve for curve in rest if curve not in changed_curves]
+        about += _left_out([curve for curve in every if curve.variant.keys() <= changed])
         if changed_curves:
             figures.append(
                 figure(_topic(name, title, about), [*_beside(changed_curves, base), *changed_curves], page_curves)

@@ -18,7 +18,7 @@ from unroll.report.curves import Curves
 from unroll.report.gathering import Gathered
 from unroll.studies.paper import causes, instability
 from unroll.studies.paper.claims.thresholds import WARM_UP
-from unroll.studies.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS
+from unroll.studies.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS, SMALLER
 from unroll.studies.paper.records import Record
 
 SCRIPTS = ("facts.js", "scales.js", "series.js", "chart.js", "figure.js", "tables.js", "page.js")
@@ -32,6 +32,7 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
     figures = layouts.paper(gathered.records, page_curves) + layouts.runs(gathered.runs, page_curves)
     curves, grids = page_curves.facts()
     timing = gathered.records.get("timing")
+    smaller = SMALLER if timing and timing.scale < 1 else 1
     data = {
         "figures": figures,
         "curves": curves,
@@ -40,7 +41,7 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
         "findings": _findings(gathered.records),
         "times": [asdict(time) for time in timing.times] if timing else [],
         "warm_up": WARM_UP,
-        "paper_times": {"device": PAPERS_DEVICE, "shapes": ARCHITECTURES, "ms": PAPERS_MS},
+        "paper_times": {"device": PAPERS_DEVICE, "shapes": ARCHITECTURES, "ms": PAPERS_MS, "smaller": smaller},
         "notes": _notes(gathered),
     }
     return _filled(_title(gathered), _subtitle(gathered.records), data)

@@ -9,11 +9,22 @@ from unroll.experiment.experiment import Experiment
 from unroll.experiment.scheme import SCHEMES, Scheme
 from unroll.experiment.settings import settings_of
 from unroll.model.conditioning import PROCEDURES
+from unroll.runs import selection
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper.records import COLUMNS, Curve
 
 # Settings of training that a curve states in a field of its own, or by its corpus's hash.
-STATED = {"kind", "encoding", "sha256", "layers", "hidden", "seed", "precision"}
+STATED = {
+    "kind",
+    "encoding",
+    "sha256",
+    "validation_file_sha256",
+    "test_file_sha256",
+    "layers",
+    "hidden",
+    "seed",
+    "precision",
+}
 OTHER = 0  # the number of a scheme that the paper does not have
 
 
@@ -28,7 +39,15 @@ def curves(folder: RunFolder) -> tuple[list[Curve], list[str]]:
     points = _points(folder)
     procedure = experiment.scheme.sample
     others = [name for name in PROCEDURES if name != procedure and _scored(points[name]) > 1]
-    return [_curve(experiment, status, points, sample) for sample in (procedure, *others)], changes
+    samples = (procedure, *others)
+    return [_curve(experiment, status, points | _validation(folder, experiment, s), s) for s in samples], changes
+
+
+def _validation(folder: RunFolder, experiment: Experiment, sample: str) -> dict[str, list[Any]]:
+    """The column by which a run with a validation set was chosen, under a procedure."""
+    if selection.chosen_on(experiment) == selection.TEST_SET:
+        return {}
+    return {"validation": [line.get("validation", {}).get(sample) for line in folder.metrics]}
 
 
 def _scored(column: list[Any]) -> int:

@@ -61,6 +61,7 @@ function timingTables(times, paper) {
     && each.hidden === shape.hidden && (each.fleet === 1) === alone);
   const fleets = [...new Set(times.filter((each) => each.fleet > 1).map((each) => each.fleet))].sort((a, b) => a - b);
   const inFleet = `a run in a fleet of ${fleets.join(", ")}`;
+  const small = paper.smaller > 1 ? `, γ divided by ${paper.smaller}` : "";
   const rows = { batch: [], token: [] };
   for (const scheme of [1, 2, 3, 4]) {
     const add = (table, words, cells, first) => {
@@ -74,11 +75,11 @@ function timingTables(times, paper) {
       return usable(value) ? withRatio(value, paper.ms[scheme][i][at]) : null;
     });
     add("batch", `the paper, ${paper.device}`, theirs(0), true);
-    add("batch", "one run alone", ours(0, true, (time) => time.batch_ms));
-    add("batch", inFleet, ours(0, false, (time) => time.batch_ms));
+    add("batch", `one run alone${small}`, ours(0, true, (time) => time.batch_ms));
+    add("batch", inFleet + small, ours(0, false, (time) => time.batch_ms));
     add("token", `the paper, ${paper.device}`, theirs(1), true);
     const samplers = scheme <= 2 ? { windowed_naive: "windowed, as the paper runs it", windowed: "windowed, rolling" } : { progressive: "progressive" };
-    for (const [name, words] of Object.entries(samplers)) add("token", words, ours(1, true, (time) => time.sample_ms[name]));
+    for (const [name, words] of Object.entries(samplers)) add("token", words + small, ours(1, true, (time) => time.sample_ms[name]));
   }
   const table = (words, body) => make("div", {}, make("h3", {}, words),
     scrolling(words, make("table", { class: "times" }, head("scheme", "who", ...shapes.map((shape) => shape.words)), make("tbody", {}, ...body))));
@@ -100,7 +101,7 @@ const COLUMNS = [
   ["seed", (curve) => curve.seed, { number: true }],
   ["windowed", (curve) => lastOf(curve.windowed), { number: true, digits: 4, title: () => "the last perplexity of the test set, windowed" }],
   ["progressive", (curve) => lastOf(curve.progressive), { number: true, digits: 4, title: () => "the last perplexity of the test set, progressive" }],
-  ["lowest", (curve) => lowestOf(curve), { number: true, digits: 4, title: () => "the lowest perplexity on the way, under the run's own procedure" }],
+  ["lowest", (curve) => bestOf(curve)?.perplexity ?? null, { number: true, digits: 4, title: (curve) => `the test set's perplexity where the run was best, under its own procedure: ${bestWords(curve)}` }],
   ["state", stateWords, { title: (curve) => curve.reason || "" }],
   ["unstable at", (curve, warmUp) => curve.unstable.find((batch) => batch >= warmUp) ?? null, { number: true, title: () => "the first such batch after the first wild steps" }],
   ["differs in", variantWords],
@@ -120,11 +121,6 @@ const COLUMNS = [
 const kinds = (how) => ["number", "mono", "screen"].filter((kind) => how[kind]).join(" ") || null;
 
 const lastOf = (column) => column.filter(usable).at(-1) ?? null;
-
-function lowestOf(curve) {
-  const found = (curve[curve.sample] || []).filter(usable);
-  return found.length ? Math.min(...found) : null;
-}
 
 class RunsTable {
   constructor(curves, warmUp) {

@@ -90,6 +90,9 @@ def sample_text(run: Run) -> str:
 def _facts(run: Run) -> str:
     scheme, status = run.experiment.scheme, run.status
     words = [f"k1 {scheme.k1}, k2 {scheme.k2}", f"seed {run.experiment.seed}"]
+    best = run.best
+    if best is not None and best.batch != status["batch"]:
+        words.append(f"best at batch {best.batch:,}: {best.perplexity:,.4g}, chosen on the {best.chosen_on}")
     seconds: Any = status.get("seconds")
     if seconds is not None:
         words.append(f"{duration(seconds)} of training on {status.get('device', 'an unknown device')}")

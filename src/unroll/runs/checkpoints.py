@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KEPT = 2
+# The weights of the best evaluation stand beside the last ones, under their names with this before them.
+BEST_PREFIX = "best."
+BEST_BATCH = "best_batch"  # the fact that says which evaluation that was
 _NAME = re.compile(r"batch-([0-9]{9,10})\.safetensors")
 
 
@@ -27,6 +30,31 @@ class Checkpoint:
     batch: int
     tensors: dict[str, Tensor]
     facts: dict[str, str]
+
+    @property
+    def last(self) -> dict[str, Tensor]:
+        """What training goes on from."""
+        return {name: tensor for name, tensor in self.tensors.items() if not name.startswith(BEST_PREFIX)}
+
+    @property
+    def best(self) -> dict[str, Tensor]:
+        """The weights of the best evaluation so far, under their own names; nothing where there are none."""
+        held = {name: tensor for name, tensor in self.tensors.items() if name.startswith(BEST_PREFIX)}
+        return {name.removeprefix(BEST_PREFIX): tensor for name, tensor in held.items()}
+
+
+def read_checkpoint(path: Path, at_most: int) -> Checkpoint:
+    """Read a checkpoint of at most this many bytes, or raise a RunError that says what is wrong with it."""
+    tensors, facts = atomic_files.unseal(path, at_most)
+    try:
+        batch = int(facts["batch"])
+        size = int(facts["metrics_bytes"])
+        clocks = float(facts["seconds"]) + float(facts["evaluating"])
+        if not 0 <= batch < 2**31 or size < 0 or not math.isfinite(clocks):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
+    return Checkpoint(batch, tensors, facts)
 
 
 class Checkpoints:
@@ -50,17 +78,10 @@ class Checkpoints:
     def read(self, batch: int, at_most: int) -> Checkpoint:
         """Read a checkpoint of at most this many bytes, or raise a RunError that says what is wrong with it."""
         path = self.path(batch)
-        tensors, facts = atomic_files.unseal(path, at_most)
-        try:
-            stated = int(facts["batch"])
-            size = int(facts["metrics_bytes"])
-            if size < 0 or not math.isfinite(float(facts["seconds"]) + float(facts["evaluating"])):
-                raise ValueError
-        except (KeyError, ValueError):
-            raise RunError(f"{path} is no checkpoint: its batch, metrics_bytes or seconds are missing.") from None
-        if stated != batch:
-            raise RunError(f"{path} is the checkpoint of batch {stated:,}, whatever its name says.")
-        return Checkpoint(batch, tensors, facts)
+        checkpoint = read_checkpoint(path, at_most)
+        if checkpoint.batch != batch:
+            raise RunError(f"{path} is the checkpoint of batch {checkpoint.batch:,}, whatever its name says.")
+        return checkpoint
 
     def newest_facts(self) -> dict[str, str]:
         """What the newest checkpoint with a header states about its run; its hash is not checked."""

@@ -1,11 +1,15 @@
 """A run's folder: what is written when, what is checked when it is read.
 
-    run.toml               the whole configuration, resolved
+    run.toml               the whole configuration, resolved; the corpus as it lies seen from this folder
     status.json            training, interrupted, finished or stopped; the batch; what it ran on
     vocabulary.json        kind, and symbols in id order
     metrics.jsonl          one line an evaluation
+    samples.jsonl          a short text of the model at each evaluation, where `unroll train` trained it; not sealed
     weights.safetensors    when it has ended
+    best.safetensors       then: the weights of its best evaluation; until then they are in the checkpoints
     checkpoints/           until then: the last two, from which it resumes exactly
+    optimiser.safetensors  where that was asked for: the state after its last batch, from which it can be made longer
+    .lock                  while a process trains it (`base/locks.py`)
     perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
 
 Order matters: a metrics line is on disk before the checkpoint that counts it, and a checkpoint records how long
@@ -13,12 +17,13 @@ metrics.jsonl was. On resume the file is cut back to that, and training says tho
 
 A folder may come from a stranger, or be damaged. Only regular files are read and written here, never through a link,
 and only files under the names above are ever deleted. The weights carry what the other files must agree with: run.toml,
-and digests of the vocabulary and of the metrics.
+and digests of the vocabulary and of the metrics. No clock is in them, so that equal runs have equal files of weights.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -31,9 +36,10 @@ from unroll.base.errors import ConfigurationError, RunError
 from unroll.base.untrusted import KILOBYTE, MEGABYTE
 from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
+from unroll.experiment import corpus_place
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
-from unroll.runs import metric_lines, status_file
-from unroll.runs.checkpoints import Checkpoint, Checkpoints
+from unroll.runs import metric_lines, selection, status_file
+from unroll.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,13 +47,17 @@ if TYPE_CHECKING:
 Meaning = TypeVar("Meaning")
 
 CHECKPOINTS = "checkpoints"
+KEPT = "optimiser.safetensors"
 # The files of a run, with the most bytes that each is read to have.
 SIZES = {
     "run.toml": 64 * KILOBYTE,
     "status.json": 64 * KILOBYTE,
     "vocabulary.json": 64 * MEGABYTE,
     "metrics.jsonl": 16 * MEGABYTE,
+    "samples.jsonl": None,  # is never read, and decides nothing
     "weights.safetensors": None,  # follows from the model
+    "best.safetensors": None,  # as well
+    KEPT: None,
     "perplexity.png": None,  # is never read
 }
 SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
@@ -94,7 +104,7 @@ class RunFolder:
         """Write down what will be trained, into an empty folder."""
         self.refuse_occupied()
         atomic_files.write(self.path / "vocabulary.json", vocabulary.to_json().encode())
-        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+        self.experiment = experiment
 
     def begin(self, experiment: Experiment, vocabulary: Vocabulary) -> None:
         """Create the folder unless it is a run already; what a crash left of an earlier attempt is cleared away."""
@@ -102,7 +112,7 @@ class RunFolder:
             return
         if untrusted.is_folder(self.path):
             atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
-            paths = list(self.path.iterdir())
+            paths = list(locks.others(self.path))
             if all(path.name in UNFINISHED and untrusted.is_regular(path) for path in paths):
                 for path in paths:
                     path.unlink()
@@ -134,7 +144,7 @@ class RunFolder:
     def refuse_occupied(self) -> None:
         """Nothing that exists is ever written over."""
         try:
-            occupied = untrusted.present(self.path) and (not self.path.is_dir() or any(self.path.iterdir()))
+            occupied = untrusted.present(self.path) and (not self.path.is_dir() or any(locks.others(self.path)))
         except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
             raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
         if occupied:
@@ -153,14 +163,17 @@ class RunFolder:
         """run.toml, read and checked."""
         where = str(self.path / "run.toml")
         try:
-            return self._meaning("run.toml", read_toml)
+            return self._meaning("run.toml", self._read)
         except ConfigurationError as error:
             # What is out of range is said as for an option, which is in no file.
             raise ConfigurationError(*(p if where in p else f"{p} ({where})" for p in error.problems)) from None
 
     @experiment.setter
     def experiment(self, experiment: Experiment) -> None:
-        atomic_files.write(self.path / "run.toml", write_toml(experiment).encode())
+        atomic_files.write(self.path / "run.toml", write_toml(corpus_place.shared(experiment, self.path)).encode())
+
+    def _read(self, text: str, where: str) -> Experiment:
+        return corpus_place.whole(read_toml(text, where), self.path)
 
     def described(self) -> tuple[Experiment, list[str]]:
         """What was trained, as far as the weights tell, and in words what run.toml says otherwise."""
@@ -173,7 +186,7 @@ class RunFolder:
         if not changes:
             title = _saved(facts).title
             return experiment, [] if experiment.title == title else [f"title was {title}, is {experiment.title}"]
-        return _saved(facts), changes
+        return replace(_saved(facts), corpus=experiment.corpus), changes
 
     def require_identity(self, experiment: Experiment) -> None:
         """An experiment must be the one that status.json knows, where no weights tell more; a run may get longer."""
@@ -214,7 +227,7 @@ class RunFolder:
         """The evaluations so far; a last line cut off by a crash is left out."""
         path = self.path / "metrics.jsonl"
         content = self._metrics_bytes()
-        lines, _ = self._lines(content)
+        lines, chain = self._lines(content)
         last = lines[-1]["batch"] if lines else 0
         status = self.status
         if status["state"] == "finished" and last != status["batch"]:
@@ -226,8 +239,12 @@ class RunFolder:
         facts = self._checkpoints.newest_facts() if unfinished else self.carried_facts()
         size = int(facts["metrics_bytes"]) if facts.get("metrics_bytes", "").isdecimal() else len(content)
         # Lines may have been cut off at the end: resuming the run warns of that.
-        if len(content) >= size and _hash(content[:size]) != facts.get("metrics", _hash(content[:size])):
+        is_whole = _hash(content[:size]) == facts.get("metrics", _hash(content[:size])) or len(content) < size
+        if not is_whole or facts.get("chain", chain) != chain:
             raise RunError(f"{path} is damaged: it is not what the weights were stored with.")
+        ended = status["state"] in status_file.ENDED
+        if ended and not status_file.clocks_are_whole(status, lines):
+            raise RunError(f"{path} or {self.path / 'status.json'} is damaged: its clocks were changed.")
         sealed = "metrics" in facts and self.has_weights()
         if status["state"] == "finished" and sealed and not status_file.clocks_agree(status, facts):
             raise RunError(f"{self.path / 'status.json'} is damaged: its clocks are not those that the weights carry.")
@@ -266,11 +283,48 @@ class RunFolder:
         before = self._last_line[1]
         self._last_line = atomic_files.append(path, metric_lines.write(before, said)), metric_lines.link(before, said)
 
+    def keep_sample(self, sample: Mapping[str, Any]) -> None:
+        """Add a short text of the model."""
+        atomic_files.append(self.path / "samples.jsonl", json.dumps(sample))
+
     def save(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
         """Write a checkpoint that counts the metrics so far; the last two are kept."""
+        self._checkpoints.write(batch, tensors, self._counting(batch, facts))
+
+    def _counting(self, batch: int, facts: Mapping[str, str]) -> dict[str, str]:
         content = self._metrics_bytes()
-        known = {"batch": str(batch), "metrics_bytes": str(len(content)), "metrics": _hash(content)}
-        self._checkpoints.write(batch, tensors, {**facts, **known})
+        samples = self.path / "samples.jsonl"
+        size = samples.stat().st_size if untrusted.is_regular(samples) else 0
+        counted = {"batch": str(batch), "metrics_bytes": str(len(content)), "samples_bytes": str(size)}
+        return {**facts, **counted, "metrics": _hash(content)}
+
+    @property
+    def kept_path(self) -> Path:
+        """The state after the last batch, where a run keeps it."""
+        return self.path / KEPT
+
+    def has_kept(self) -> bool:
+        """Whether there is anything under that name."""
+        return untrusted.present(self.kept_path)
+
+    def keep(self, batch: int, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Write the state after the last batch: a checkpoint that stays when the run ends."""
+        atomic_files.write(self.kept_path, atomic_files.seal(tensors, self._counting(batch, facts)))
+
+    def kept(self) -> Checkpoint:
+        """That state, or a RunError that says what is wrong with it."""
+        return read_checkpoint(self.kept_path, self.most_bytes())
+
+    def drop_kept(self) -> None:
+        """Delete that state."""
+        self.kept_path.unlink(missing_ok=True)
+
+    def reopen(self, end: Checkpoint, status: Mapping[str, Any]) -> None:
+        """Make a run that has ended one that stopped at its last batch; killed at any moment, it is one of the two."""
+        self._checkpoints.write(end.batch, end.tensors, end.facts)
+        self.status = status
+        (self.path / "weights.safetensors").unlink(missing_ok=True)
+        (self.path / "best.safetensors").unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
         """The batches at which there is a checkpoint, good or bad, in order."""
@@ -283,6 +337,23 @@ class RunFolder:
     def weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The weights at the end and what they carry, or a RunError."""
         return atomic_files.unseal(self.path / "weights.safetensors", self.most_bytes())
+
+    def best_weights(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The weights of the best evaluation of a run that has ended and what they carry, or a RunError."""
+        path = self.path / "best.safetensors"
+        if not untrusted.present(path):
+            raise RunError(
+                f"{path} is missing: the run is of a version that did not keep its best weights, none of its "
+                "evaluations was finite, or the file was left behind. Use the last weights, with --weights last."
+            )
+        tensors, facts = atomic_files.unseal(path, self.most_bytes())
+        last = self.carried_facts()
+        if facts.get("identity") != last.get("identity", facts.get("identity")):
+            raise RunError(f"{path} holds the weights of another run. Bring it back from a copy.")
+        best = selection.lowest(selection.history(self.metrics, self.experiment))
+        if best is None or facts.get("batch") != str(best.batch):
+            raise RunError(f"{path} is not of the batch at which this run was best. Bring it back from a copy.")
+        return tensors, facts
 
     def has_weights(self) -> bool:
         """Whether there is anything under the name of the weights at the end."""
@@ -324,6 +395,13 @@ class RunFolder:
         if checkpoint.facts.get("metrics", _hash(content[:counted])) != _hash(content[:counted]):
             raise RunError(f"{metrics} is damaged: its first {counted:,} bytes are not those that {name} counts.")
 
+    def require_goes_on(self, checkpoint: Checkpoint) -> None:
+        """The other files must be those that a checkpoint counts, so that the run can go on from it."""
+        self._require_metrics(checkpoint)
+        self.require_vocabulary(checkpoint.facts)
+        if changes := changed_since(checkpoint.facts, self.experiment):
+            raise RunError(f"{self.path / 'run.toml'} was changed: {'; '.join(changes)}. Bring it back from a copy.")
+
     def good_checkpoints(self, warnings: list[str], goes_on: bool = True) -> Iterator[Checkpoint]:
         """Whole checkpoints, newest first, from which a run `goes_on`; the others are passed over with a warning."""
         for batch in reversed(self.checkpoints()):
@@ -336,17 +414,32 @@ class RunFolder:
                 warnings.append(f"{error} It is passed over.")
 
     def rewind(self, checkpoint: Checkpoint) -> None:
-        """Cut metrics.jsonl back to what a checkpoint counts, and drop the checkpoints after it."""
+        """Cut metrics.jsonl and samples.jsonl to what a checkpoint counts, and drop the checkpoints after it."""
         if untrusted.present(self.path / "metrics.jsonl"):
             atomic_files.cut(self.path / "metrics.jsonl", int(checkpoint.facts["metrics_bytes"]))
+        counted, samples = checkpoint.facts.get("samples_bytes", "0"), self.path / "samples.jsonl"
+        if untrusted.present(samples):
+            size = int(counted) if counted.isdecimal() else 0
+            atomic_files.cut(samples, min(size, samples.stat().st_size))  # it may have been deleted, or cut by hand
         self._checkpoints.drop(after=checkpoint.batch)
 
-    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]) -> None:
-        """Store the weights, say so, and only then drop the checkpoints."""
-        known = {**facts, "metrics": _hash(self._metrics_bytes())}
+    def keep_best(self, weights: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+        """Store the weights of the best evaluation. Equal runs have equal files: no clock stands in it."""
+        known = {name: value for name, value in facts.items() if name not in status_file.CLOCKS}
+        atomic_files.write(self.path / "best.safetensors", atomic_files.seal(weights, known))
+
+    def finish(
+        self, weights: Mapping[str, Tensor], facts: Mapping[str, str], status: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Store the weights, say so, and only then drop the checkpoints; the status as it stands now."""
+        known = {name: fact for name, fact in facts.items() if name not in status_file.CLOCKS}
+        with suppress(RunError):  # lines that somebody damaged meanwhile cost no weights; reading them says so
+            lines, known["chain"] = self._lines(self._metrics_bytes())
+            status = status_file.with_clocks(status, lines)
         atomic_files.write(self.path / "weights.safetensors", atomic_files.seal(weights, known))
         self.status = status
         self.drop_checkpoints()
+        return dict(status)
 
     def drop_checkpoints(self) -> None:
         """A run that has ended needs none, once its weights are there."""
@@ -366,15 +459,22 @@ class RunFolder:
                 (self.path / name).unlink()
         if untrusted.is_folder(self.path):
             with suppress(OSError):
+                (self.path / locks.NAME).unlink(missing_ok=True)  # the lock of the process that deletes the run
                 self.path.rmdir()
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder: two processes cannot train one run."""
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the folder, since two processes cannot train one run; gives a note on a lock that was left over."""
         return locks.hold(
             self.path,
             missing=f"{self.path} is not a run folder. Give the folder that `unroll train --out` made.",
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
+
+    def clear_lock(self) -> None:
+        """Remove the lock that a dead process left in a run that had ended."""
+        if untrusted.present(self.path / locks.NAME):
+            with suppress(RunError), self.locked():
+                pass
 
     def _meaning(self, name: str, parse: Callable[[str, str], Meaning]) -> Meaning:
         """What a file says. It is read every time, and parsed only where its text has changed."""

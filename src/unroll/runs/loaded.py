@@ -14,8 +14,9 @@ import torch
 
 from unroll.base import plugins
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.corpus import parts
 from unroll.corpus.corpus import Corpus
-from unroll.corpus.tokens import Vocabulary
+from unroll.corpus.tokens import Ids, Vocabulary
 from unroll.engines import devices, kernels, precisions
 from unroll.engines.choice import engine_of
 from unroll.experiment import provenance
@@ -24,8 +25,10 @@ from unroll.model import cells
 from unroll.model.initial_values import parameter_shapes
 from unroll.model.model import Model
 from unroll.model.network import States
-from unroll.runs import card, curve, metric_lines
+from unroll.runs import card, curve, metric_lines, selection
+from unroll.runs.checkpoints import BEST_BATCH
 from unroll.runs.folder import RunFolder
+from unroll.runs.known_text import KnownText, known_text
 from unroll.runs.perplexities import Perplexity, perplexities, token_nll
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ class Run:
     model: Model
     carried: States | None  # the last carried states, a row each; None where states are learned
     notes: tuple[str, ...]
+    weights: str = selection.LAST  # or best
 
     def __repr__(self) -> str:
         return card.line(self)
@@ -62,6 +66,11 @@ class Run:
         return curve.plot(self.experiment, self.status, self.metrics, ax)
 
     @property
+    def best(self) -> selection.Best | None:
+        """The best evaluation so far: its batch, its perplexity, and the set that it was chosen on."""
+        return selection.best(self.metrics, self.experiment)
+
+    @property
     def path(self) -> Path:
         """The run's folder."""
         return self.folder.path
@@ -74,11 +83,13 @@ class Run:
         if not e.corpus:
             raise RunError(f"{advice} (It was trained on a text that was in memory only.)")
         try:
-            corpus = Corpus.named(e)
+            corpus = Corpus.named(e, self.vocabulary)
         except CorpusError as error:
             raise RunError(f"{advice} ({error})") from None
         if corpus.sha256 != e.sha256:
             raise RunError(f"{advice} ({e.corpus} holds another text now.)")
+        for words in parts.changed(corpus, e):
+            raise RunError(f"{advice} ({words})")
         return corpus
 
 
@@ -88,8 +99,15 @@ def require_run(run: object) -> None:
         raise ConfigurationError(f"A run is what unroll.load(FOLDER) reads. Got {run!r}.")
 
 
-def load(path: str | Path, device: str = "auto") -> Run:
-    """Read a run: its weights if it has ended, else its newest whole checkpoint."""
+def load(path: str | Path | Run, device: str = "auto", weights: str = selection.LAST) -> Run:
+    """Read a run: its weights if it has ended, else its newest whole checkpoint.
+
+    With weights="best" they are those of its best evaluation: by the validation set, or chosen on the test set where
+    there is none.
+    """
+    if weights not in selection.WEIGHTS:
+        raise ConfigurationError(f"weights must be one of {', '.join(selection.WEIGHTS)}. Got {weights!r}.")
+    path = path.path if isinstance(path, Run) else path
     if not isinstance(path, str | os.PathLike):
         raise ConfigurationError(f"A run is read from its folder's path. Got {path!r}.")
     folder = RunFolder(path)
@@ -97,15 +115,21 @@ def load(path: str | Path, device: str = "auto") -> Run:
     vocabulary = folder.vocabulary
     notes: list[str] = []
     if folder.has_weights():
-        tensors, facts = folder.weights()
+        tensors, facts = folder.weights() if weights == selection.LAST else folder.best_weights()
     else:
         newest = next(folder.good_checkpoints(notes, goes_on=False), None)
         if newest is None:
             missing = f"{path} holds neither weights.safetensors nor a whole checkpoint"
             raise RunError(*notes, f"{missing}." if notes else f"{missing}: nothing was trained yet.")
-        tensors = newest.tensors
+        tensors = newest.last if weights == selection.LAST else newest.best
         facts = newest.facts
-        notes.append(f"This run has not ended: its weights are those of batch {newest.batch:,}.")
+        if not tensors:
+            raise RunError(
+                f"{path} has no best weights yet: no evaluation was finite, or a version that kept none trained it. "
+                "Use the last weights, with --weights last."
+            )
+        what = "its weights are those of" if weights == selection.LAST else "these were its best weights at"
+        notes.append(f"This run has not ended: {what} batch {newest.batch:,}.")
     folder.require_vocabulary(facts)
     _, changes = folder.described()
     if changes:
@@ -114,7 +138,10 @@ def load(path: str | Path, device: str = "auto") -> Run:
         notes += provenance.changes(facts["run"], experiment)
     status = folder.status
     if status["state"] == "stopped":
-        notes.append(f"Training stopped early. {status.get('reason', '')} These are the weights from before.")
+        kept = f" These are the weights of batch {status['batch']:,}." if weights == selection.LAST else ""
+        notes.append(f"Training stopped early. {status.get('reason', '')}{kept}")
+    elif status.get("reason"):
+        notes.append(f"Training ended early. {status['reason']}")
     where = devices.find(devices.best() if device == "auto" else device)
     shapes = parameter_shapes(experiment, cells.load(experiment.cell, experiment.peepholes), len(vocabulary))
     if experiment.scheme.carries:
@@ -142,7 +169,13 @@ def load(path: str | Path, device: str = "auto") -> Run:
             for layer in range(experiment.layers)
         )
     metrics = [metric_lines.flat(line) for line in folder.metrics]
-    return Run(folder, experiment, vocabulary, status, metrics, model, carried, tuple(notes))
+    if weights == selection.BEST:
+        # Of a run that was killed there may be later evaluations than those that its last checkpoint knows.
+        batch = int(facts.get(BEST_BATCH) or facts["batch"])
+        notes.append(
+            f"These are the best weights: {selection.at_batch(metrics, experiment, batch) or f'batch {batch}'}."
+        )
+    return Run(folder, experiment, vocabulary, status, metrics, model, carried, tuple(notes), weights)
 
 
 def perplexity(
@@ -152,11 +185,12 @@ def perplexity(
     start: str = "first",
     test_tokens: int | None = None,
     between: Callable[[], None] = lambda: None,
+    unknown: str = "refuse",
 ) -> list[Perplexity]:
     """The perplexity of a run on its test set, or on another corpus taken whole.
 
     `sample` is the procedure (the scheme's own by default). `start` is `first`, for one number, or `carried`, for one
-    a row of the carried states that the run ended with.
+    a row of the carried states that the run ended with. `unknown="skip"` leaves out what the run does not know.
     """
     require_run(run)
     if start not in ("first", "carried"):
@@ -173,7 +207,7 @@ def perplexity(
     if test_tokens is not None and test_tokens < 1:
         raise ConfigurationError(f"test_tokens must be at least 1. Got {test_tokens}.")
     first = run.carried if start == "carried" else None
-    ids = torch.from_numpy(text_ids(run, corpus)[:test_tokens].astype(np.int64)).to(run.model.device)
+    ids = torch.from_numpy(read_text(run, corpus, unknown).ids[:test_tokens].astype(np.int64)).to(run.model.device)
     (nll,) = token_nll(run.model, [ids], run.experiment.scheme.k2, procedure, first, between)
     return perplexities(nll)
 
@@ -188,10 +222,27 @@ def procedure_of(run: Run, sample: str | None) -> str:
 
 
 def text_ids(run: Run, corpus: Corpus | str | Path | None) -> np.ndarray[Any, Any]:
-    """The ids to score: the run's own test set, or all of another corpus, read with the run's vocabulary."""
-    text = run.corpus if corpus is None else read_as(run, corpus)
-    ids = text.test_ids(run.experiment.split_seed) if text.sha256 == run.experiment.sha256 else text.ids
+    """The ids to score: the run's own test set; of another corpus its test file, or else all of it."""
+    text, ids = _scored(run, corpus)
     return run.vocabulary.translate(ids, text.vocabulary)
+
+
+def read_text(run: Run, corpus: Corpus | str | Path | None, unknown: str = "refuse") -> KnownText:
+    """The same ids, with those that the run does not know refused or left out."""
+    text, ids = _scored(run, corpus)
+    return known_text(run.vocabulary, ids, text.vocabulary, unknown)
+
+
+def _scored(run: Run, corpus: Corpus | str | Path | None) -> tuple[Corpus, Ids]:
+    text = run.corpus if corpus is None else read_as(run, corpus)
+    return text, text.test_ids(run.experiment.split_seed) if scores_test_set(run, text) else text.ids
+
+
+def scores_test_set(run: Run, text: Corpus) -> bool:
+    """Whether only a text's test set is scored: of the run's own text, and of one with a test file."""
+    if text.test_part or run.experiment.test_file_sha256:
+        return text.test_part is not None
+    return text.sha256 == run.experiment.sha256
 
 
 def read_as(run: Run, corpus: Corpus | str | Path) -> Corpus:

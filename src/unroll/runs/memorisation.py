@@ -127,9 +127,9 @@ def memorised(
         if not len(ids):
             raise SymbolError(f"A text to look up needs at least 1 token. Sample {number} has none.")
     corpus = run.corpus
-    seed = run.experiment.split_seed
-    train = corpus.train_ids(seed)
-    split = corpus.split(seed)
+    seed, validation = run.experiment.split_seed, run.experiment.validation
+    train = corpus.train_ids(seed, validation)
+    split = corpus.split(seed, validation)
     order = _order(train, say)
     test = Matches(longest_matches(train, order, corpus.test_ids(seed)))
 

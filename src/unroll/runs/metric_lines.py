@@ -63,9 +63,9 @@ def _checked(metrics: Any, before: int) -> dict[str, Any]:
     wrong = [name for name in _NUMBERS if not is_number(metrics.get(name))]
     if metrics.get("loss") is not None and not is_number(metrics["loss"]):
         wrong.append("loss")
-    scores = metrics.get("perplexity")
-    if not isinstance(scores, dict) or not all(score is None or is_number(score) for score in scores.values()):
-        wrong.append("perplexity")
+    for name, scores in (("perplexity", metrics.get("perplexity")), ("validation", metrics.get("validation", {}))):
+        if not isinstance(scores, dict) or not all(score is None or is_number(score) for score in scores.values()):
+            wrong.append(name)
     if wrong or "loss" not in metrics:
         raise ValueError(f"{', '.join(wrong) or 'loss'} must be there, as an evaluation has it")
     if type(metrics["batch"]) is not int or metrics["batch"] <= before:
@@ -80,8 +80,11 @@ def flat(metrics: Mapping[str, Any]) -> dict[str, Any]:
     {'batch': 3, 'perplexity': {'windowed': 7.5}, 'perplexity_windowed': 7.5}
     """
     # A perplexity too large for a float stands as null in the file.
-    scores = metrics["perplexity"].items()
-    columns = {f"perplexity_{procedure}": math.inf if value is None else value for procedure, value in scores}
+    columns = {
+        f"{of}_{procedure}": math.inf if value is None else value
+        for of in ("perplexity", "validation")
+        for procedure, value in metrics.get(of, {}).items()
+    }
     return {**metrics, **columns}
 
 

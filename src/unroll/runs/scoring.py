@@ -23,6 +23,7 @@ from unroll.corpus import tokens
 from unroll.corpus.tokens import Ids, Vocabulary
 from unroll.model import conditioning, head
 from unroll.runs import perplexities
+from unroll.runs.known_text import encoded
 from unroll.runs.loaded import Run, procedure_of, require_run
 from unroll.runs.perplexities import DIVERGED, Perplexity
 
@@ -109,27 +110,34 @@ class Scored:
     first: str  # the token that nothing predicts
     tokens: tuple[Surprisal, ...]
     total: Total
+    skipped: int = 0  # tokens that the run does not know, which were left out
 
 
-def score(run: Run, text: str, sample: str | None = None) -> list[float]:
-    """The log-probability of each token of a text but the first: N − 1 of them for N tokens."""
+def score(run: Run, text: str, sample: str | None = None, unknown: str = "refuse") -> list[float]:
+    """The log-probability of each token of a text but the first: N − 1 of them for N tokens.
+
+    `unknown="skip"` leaves out the tokens that the run does not know, as if the text did not have them.
+    """
     _require(run, text)
-    ids = run.vocabulary.encode(text)
+    ids = encoded(run.vocabulary, text, unknown).ids
     return [-nats for chunk in scored_chunks(run, ids, sample) for nats in chunk.nats_n.tolist()]
 
 
-def surprisals(run: Run, text: str, alternatives: int = 5, sample: str | None = None) -> Scored:
+def surprisals(
+    run: Run, text: str, alternatives: int = 5, sample: str | None = None, unknown: str = "refuse"
+) -> Scored:
     """How surprising each token of a text is, with the likeliest tokens in its place.
 
-    `sample` is the procedure, the scheme's own by default.
+    `sample` is the procedure, the scheme's own by default; `unknown` as for `score`.
     """
     _require(run, text)
-    ids = run.vocabulary.encode(text)
+    known = encoded(run.vocabulary, text, unknown)
+    ids = known.ids
     symbols = run.vocabulary.symbols
     every = tuple(each_surprisal(run, ids, (symbols[i] for i in ids), symbols, alternatives, sample))
     nats = 0.0 - math.fsum(token.logprob for token in every)  # never −0, which a text of one symbol would give
     total = Total(nats, len(every), predicted_bytes(run.vocabulary, ids))
-    return Scored(procedure_of(run, sample), symbols[ids[0]], every, total)
+    return Scored(procedure_of(run, sample), symbols[ids[0]], every, total, known.tokens_skipped)
 
 
 def _require(run: Run, text: str) -> None:

@@ -8,15 +8,16 @@ from unroll.model.initial_values import parameter_count
 
 
 def weights_numbers(experiment: Experiment, unique: int) -> int:
-    """Numbers in weights.safetensors: the parameters and, where states are carried, the last of them."""
+    """Numbers in weights.safetensors, and in best.safetensors: the parameters and, where carried, the last states."""
     states = _state_numbers(experiment) if experiment.scheme.carries else 0
     return parameter_count(experiment, unique) + states
 
 
 def checkpoint_numbers(experiment: Experiment, unique: int) -> int:
-    """Numbers in a checkpoint: the parameters, what the optimiser keeps of each, and every row's states."""
+    """Numbers in a checkpoint: parameters, what the optimiser keeps of each, every row's states, the best weights."""
     tensors = 1 + len(optimisers.load(experiment.optimiser).MOMENTS)
-    return tensors * parameter_count(experiment, unique) + _state_numbers(experiment)
+    last = tensors * parameter_count(experiment, unique) + _state_numbers(experiment)
+    return last + weights_numbers(experiment, unique)
 
 
 def _state_numbers(experiment: Experiment) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
-from unroll.base.errors import ConfigurationError, did_you_mean
+from unroll.base.errors import ConfigurationError
 from unroll.experiment import decoding as draws
 from unroll.experiment.decoding import Decoding
+from unroll.experiment.usual_words import unknown_argument
 
 LENGTH = 500
 WHOLE = ("num_return_sequences", "length", "max_new_tokens", "num_beams", "seed")  # what must be whole numbers
@@ -45,7 +46,8 @@ class Settings:
         known = [name for name in cls.__dataclass_fields__ if name not in ("prompt", "num_return_sequences", "drawing")]
         for name in others:
             if name not in known:
-                words = did_you_mean(name, (*known, *draws.controls()))
+                all_known = {known_name: known_name for known_name in ("prompt", "num_return_sequences", *known)}
+                words = unknown_argument(name, {**all_known, **{control: control for control in draws.controls()}})
                 raise TypeError(f"sample takes no argument {name!r}.{words}")
         return cls(prompt, texts, **others, drawing=drawing)
 

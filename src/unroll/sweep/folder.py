@@ -4,6 +4,7 @@ sweep.json       every experiment asked for, complete, with the name of the run 
 plan.json        which runs train side by side: written before any work, then only read
 runs/NAME/       ordinary run folders
 table.csv        the final table; table.json is the same
+times.csv        how long each run took: apart from the table, which has no clocks and is the same for the same sweep
 failures.json    runs that could not be trained, with the reason; absent where there are none
 """
 
@@ -20,7 +21,7 @@ from unroll.base import atomic_files, locks, untrusted
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.base.untrusted import MEGABYTE
 from unroll.base.version import VERSION
-from unroll.experiment import provenance
+from unroll.experiment import corpus_place, provenance
 from unroll.experiment.experiment import Experiment, from_tables, to_tables
 from unroll.runs.folder import RunFolder
 from unroll.sweep import table
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # a report reads sweeps and must not cost an import of torch
     from unroll.sweep.plan import Plan
 
 # The files of a sweep, with the most bytes that each is read to have, and the most values.
-FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json")
+FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "times.csv")
 MOST_BYTES, MOST_VALUES = 64 * MEGABYTE, 1 << 22
 RUNS = "runs"
 LONGEST_NAME = 255
@@ -51,7 +52,7 @@ class SweepFolder:
         try:
             if self.is_sweep() or not untrusted.present(self.path):
                 return
-            occupied = not self.path.is_dir() or not all(map(_left_over, self.path.iterdir()))
+            occupied = not self.path.is_dir() or not all(map(_left_over, locks.others(self.path)))
         except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
             raise RunError(f"Cannot use the folder {self.path}: {error}. Choose another with --out.") from None
         if occupied:
@@ -101,8 +102,8 @@ class SweepFolder:
         """Remove what killed processes left half written. Only a process that holds the folder may."""
         atomic_files.clear_partials(self.path, self.file_names().__contains__, alone=True)
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder: two drivers cannot share it."""
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the folder, since two drivers cannot share it; gives a note on a lock that was left over."""
         return locks.hold(
             self.path,
             missing=f"{self.path} is no sweep. Give the folder that `unroll sweep --out` made.",
@@ -119,17 +120,19 @@ class SweepFolder:
                 name = entry["run"]
                 if not isinstance(name, str) or not _safe(name):
                     raise ValueError
-                asked.setdefault(name, []).append(_experiment(entry["experiment"], str(where)))
+                experiment = corpus_place.whole(_experiment(entry["experiment"], str(where)), self.path)
+                asked.setdefault(name, []).append(experiment)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(f"{where} is damaged: it is no sweep. Bring it back, or start a new one.") from None
         return [named(name, group) for name, group in asked.items()]
 
     @trainings.setter
     def trainings(self, trainings: Sequence[Training]) -> None:
-        asked = [
-            {"run": t.name, "experiment": {**to_tables(e), **provenance.tables(e)}} for t in trainings for e in t.asked
-        ]
+        asked = [{"run": t.name, "experiment": self._tables(e)} for t in trainings for e in t.asked]
         atomic_files.write(self.path / "sweep.json", _json(untrusted.sealed({"unroll": VERSION, "asked": asked})))
+
+    def _tables(self, experiment: Experiment) -> dict[str, Any]:
+        return {**to_tables(corpus_place.shared(experiment, self.path)), **provenance.tables(experiment)}
 
     @property
     def plan(self) -> Plan | None:
@@ -178,7 +181,10 @@ class SweepFolder:
             path.unlink(missing_ok=True)
 
     def write_table(self, rows: Sequence[table.Row]) -> None:
-        """The final table, for people and for programs."""
+        """The final table, for people and for programs; and what took how long, which no two sweeps have alike."""
+        folders = {row["run"]: self.run(row["run"]) for row in rows}
+        times = table.times((row["run"] for row in rows), folders)
+        atomic_files.write(self.path / "times.csv", table.to_csv(times, table.TIMES))
         atomic_files.write(self.path / "table.json", table.to_json(rows))
         atomic_files.write(self.path / "table.csv", table.to_csv(rows))
 

@@ -25,6 +25,9 @@ WARM_UP, TIMED, AT_MOST = 2, 3, 15  # batches: not timed, timed, and timed while
 SHORT = 0.2  # seconds; a longer batch needs one to warm up, and no more than are timed
 SECONDS = 6.0  # for one group; what would take longer is not tried
 PATIENCE = 2  # sizes in a row that brought nothing, since a busy machine may have spoiled one
+AGAIN = 2  # times that a size is tried once more where its pace cannot be right
+# A batch of more runs takes at least this share of one of fewer, and a run-batch in it at most so many times as long.
+DROP, JUMP = 0.8, 4.0
 WORTH = 0.95  # more runs side by side must cost at most this share of what fewer did
 
 
@@ -50,6 +53,11 @@ def measure(
             break
         try:
             paces.append(pace(experiments[:runs], corpora[:runs], between))
+            for _ in range(AGAIN):
+                for n in doubtful(paces):
+                    # Other work on the machine only ever slows a trial: the faster one is nearer the truth.
+                    once_more = pace(experiments[: paces[n].runs], corpora[: paces[n].runs], between)
+                    paces[n] = min(paces[n], once_more, key=lambda tried: tried.milliseconds)
         except UnrollError:
             break  # why this cannot run is said where it is trained
         except Exception as error:
@@ -70,6 +78,24 @@ def best(paces: Sequence[Pace]) -> Pace:
         if pace.milliseconds < WORTH * chosen.milliseconds:
             chosen = pace
     return chosen
+
+
+def doubtful(paces: Sequence[Pace]) -> list[int]:
+    """Which of these trials cannot be right: those in which other work kept the machine busy.
+
+    More runs side by side never make a batch of all of them shorter, nor each of them several times as long.
+
+    >>> doubtful([Pace(1, 6.12, None), Pace(2, 75.5, None), Pace(4, 11.0, None)])
+    [1]
+    >>> doubtful([Pace(1, 6.0, None), Pace(2, 4.0, None), Pace(4, 3.5, None)])
+    []
+    """
+    wrong = []
+    for n, tried in enumerate(paces):
+        longer = any(DROP * tried.runs * tried.milliseconds > more.runs * more.milliseconds for more in paces[n + 1 :])
+        slower = any(tried.milliseconds > JUMP * fewer.milliseconds for fewer in paces[:n])
+        wrong += [n] if longer or slower else []
+    return wrong
 
 
 def _cost(pace: Pace) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 
-from unroll.base import untrusted
+from unroll.base import locks, untrusted
 from unroll.base.errors import RunError
 from unroll.runs.folder import RunFolder
 from unroll.sweep.folder import FILES, RUNS, SweepFolder
@@ -40,7 +40,7 @@ def replace(folder: SweepFolder) -> None:
         _require_nothing_else(folder, runs)
         for run in runs:
             run.remove()
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # it is not there; or a system keeps the locks that are held
             (folder.path / RUNS).rmdir()
         for name in sorted(FILES, key=lambda name: name == LAST):
             (folder.path / name).unlink(missing_ok=True)
@@ -48,7 +48,7 @@ def replace(folder: SweepFolder) -> None:
 
 def _require_nothing_else(folder: SweepFolder, runs: list[RunFolder]) -> None:
     """Refuse, before anything is deleted, a sweep with files beside its own."""
-    beside = [path for path in folder.path.iterdir() if path.name not in (*FILES, RUNS)]
+    beside = [path for path in locks.others(folder.path) if path.name not in (*FILES, RUNS)]
     inside = folder.path / RUNS
     if untrusted.is_folder(inside):
         beside += [path for path in inside.iterdir() if path not in {run.path for run in runs}]

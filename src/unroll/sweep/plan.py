@@ -173,6 +173,7 @@ def _fleets(
         M = measuring.best(measured).runs if measured else 1
         tried = ", ".join(f"{p.milliseconds:.3g} with {p.runs}" for p in measured)
         why = f"ms a run-batch: {tried}" if tried else "it could not be tried"
+        why += "; doubtful: the machine seems busy" if measuring.doubtful(measured) else ""
         if measured and measured[-1].runs == M < room:
             why += "; more would have taken too long to try"
     if room <= M < len(names):

@@ -138,8 +138,10 @@ def sweep(
             for experiment in asked:  # what this machine lacks is said before there is a folder
                 devices.resolve(experiment)
         folder.make()
-    with folder.locked(), Watch() as watch:
+    with folder.locked() as left_over, Watch() as watch:
         try:
+            if left_over:
+                yield Noted("", left_over)
             if asked is not None:
                 _begin(folder, distinct(asked))
             folder.require_own_kind()
@@ -245,6 +247,7 @@ def _end(folder: SweepFolder, name: str) -> str | None:
             return None
     except RunError:
         return None  # what is wrong with it is said where it is trained
+    run.clear_lock()
     if not _lost(run):
         run.drop_checkpoints()  # it may have been killed before it could
     return str(run.status["state"])

@@ -34,11 +34,22 @@ class Stepped(Event):
 
 
 @dataclass(frozen=True)
+class Resumed(Event):
+    """A run goes on from `batch`."""
+
+
+@dataclass(frozen=True)
+class Evaluating(Event):
+    """An evaluation begins: nothing else happens until it is there."""
+
+
+@dataclass(frozen=True)
 class Evaluated(Event):
     """A line was added to a run's metrics."""
 
     run: int
     metrics: dict[str, Any]
+    sample: dict[str, Any] | None = None  # a line that was added to its samples, where samples are drawn
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Shapes: M runs, B rows, K scored positions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +19,12 @@ from unroll.corpus.batches import Batch, Batches
 from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
 from unroll.model import optimisers
+from unroll.model.continued import continued
 from unroll.model.engine import Engine, FleetTensors
+from unroll.model.gradients import Decay, NormLimit
 from unroll.model.model import Model
 from unroll.model.network import States
+from unroll.training.learning_rates import LearningRates
 
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
@@ -51,7 +55,7 @@ class Learner:
         self.experiments, self.engine = tuple(experiments), engine
         self.batches = Batches(experiments, corpora, engine.device)
         self.model = Model.initial(experiments, [c.unique for c in corpora], engine)
-        self.optimiser = optimisers.load(experiments[0].optimiser)
+        self.optimiser = continued(optimisers.load(experiments[0].optimiser), experiments[0].updates_before)
         self.moments = {
             name: tuple(torch.zeros_like(p, requires_grad=False) for _ in self.optimiser.MOMENTS)
             for name, p in self.model.parameters.items()
@@ -77,12 +81,26 @@ class Learner:
             reason_M=self._per_run([0] * len(experiments), torch.long),
             loss_sum_M=self._per_run([0.0] * len(experiments), torch.float64),
             loss_count_M=self._per_run([0] * len(experiments), torch.long),
+            decay=self._decay(),
+            norm_limit=self._norm_limit(),
         )
+        self.rates = LearningRates(experiments, self.fleet.learning_rate_M)
         self.update = engine.update(self.fleet)
         self._replay = engine.replay()
 
     def _per_run(self, values: Sequence[object], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=self.engine.device)
+
+    def _decay(self) -> Decay | None:
+        shares = [e.weight_decay for e in self.experiments]
+        decoupled = self.experiments[0].decay == "decoupled"
+        return Decay(self._per_run(shares, self.model.dtype), decoupled) if any(shares) else None
+
+    def _norm_limit(self) -> NormLimit | None:
+        limits = [e.clip_norm for e in self.experiments]
+        if all(limit == math.inf for limit in limits):
+            return None
+        return NormLimit(self._per_run(limits, self.model.dtype), [*map(self.model.shapes, range(len(limits)))])
 
     def prepare(self) -> None:
         """Make what is made only once, machine code and a recorded step, so that no batch has to wait for it."""
@@ -90,6 +108,8 @@ class Learner:
 
     def step(self) -> None:
         """Train on one batch."""
+        if self.rates.move:
+            self.rates.set_for(self.count + 1)
         self._replay.run(self, self.count)
         self.count += 1
 
@@ -126,6 +146,10 @@ class Learner:
         self.fleet.loss_sum_M[slots] = 0.0
         self.fleet.loss_count_M[slots] = 0
         return [look.loss(m) for m in runs]
+
+    def end(self, m: int, batch: int | None = None) -> None:
+        """Train a run no further than it is, or than to a batch: its slot stays, masked."""
+        self.fleet.last_M[m] = self.count if batch is None else batch
 
     def weights(self, m: int) -> dict[str, Tensor]:
         """What a finished run stores: its parameters and, where states are carried, the last of them."""

@@ -28,15 +28,16 @@ from unroll.experiment.experiment import Experiment
 from unroll.runs import curve
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
-from unroll.training import occupied
-from unroll.training.bookkeeping import Bookkeeping
-from unroll.training.events import Event, Stepped
+from unroll.training import extension, occupied, start
+from unroll.training.bookkeeping import Bookkeeping, Draw
+from unroll.training.events import Evaluating, Event, Stepped, Warned
 from unroll.training.learner import Learner
 from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
 from unroll.training.preflight import resume as ready
 from unroll.training.progress import watched
 from unroll.training.signals import Pressed, Watch
+from unroll.training.start import Start
 
 
 def train(
@@ -81,12 +82,12 @@ def train(
         occupied.begin_or_require_same(folder, asked, corpus)
         device = None if asked.device == "auto" else asked.device
         return resume(
-            out, asked.batches, device, asked.threads, corpus,
+            out, asked.batches, device, asked.threads, corpus, keep_optimiser=asked.keep_optimiser,
             progress=progress, on_event=on_event, save_every=save_every,
         )  # fmt: skip
     events = train_fleet([experiment], [corpus], [out], save_every=save_every)
-    _watch(events, folder, progress, on_event, corpus.notes)
-    return _with_curve(folder, experiment.device)
+    watch(events, folder, progress, on_event, corpus.notes)
+    return with_curve(folder, experiment.device)
 
 
 def resume(
@@ -96,41 +97,44 @@ def resume(
     threads: int | None = None,
     corpus: Corpus | None = None,
     *,
+    keep_optimiser: bool = False,
     progress: bool | None = None,
     on_event: Callable[[Event], object] | None = None,
     save_every: int | None = None,
 ) -> Run:
     """Go on with a run exactly where it stopped, and return it; one that has ended is returned as it is.
 
-    batches      train longer than the run was to be; only more, and only before it has ended
+    batches      train longer than the run was to be; only more, and after its end only where it kept its optimiser
     device       where to compute from now on, and with how many threads: then the last bits may differ
     corpus       the text, where the run was trained on one in memory
+    keep_optimiser  keep at its end what a longer run needs
     """
     run = RunFolder(folder)
     if run.has_ended() and batches in (None, run.experiment.batches):
         run.require_weights()
         drawn = (run.path / curve.NAME).exists()
-        return load(folder, device or "auto") if drawn else _with_curve(run, device or "auto")
-    experiment, text, notes = ready(folder, batches, device, threads, corpus)
+        return load(folder, device or "auto") if drawn else with_curve(run, device or "auto")
+    experiment, text, notes = ready(folder, batches, device, threads, corpus, keep_optimiser)
     events = train_fleet([experiment], [text], [folder], resume=True, save_every=save_every)
-    _watch(events, run, progress, on_event, notes)
-    return _with_curve(run, experiment.device)
+    watch(events, run, progress, on_event, notes)
+    return with_curve(run, experiment.device)
 
 
-def _watch(
+def watch(
     events: Generator[Event, None, None],
     folder: RunFolder,
     progress: bool | None,
     on_event: Callable[[Event], object] | None,
     notes: Sequence[str] = (),
 ) -> None:
+    """Train to the end, and show it."""
     try:
         watched(events, progress, on_event, folder.metrics if folder.is_run() else (), notes)
     except Interrupted as error:
         raise error.with_advice(go_on(folder.path)) from None
 
 
-def _with_curve(folder: RunFolder, device: str) -> Run:
+def with_curve(folder: RunFolder, device: str) -> Run:
     """The run, loaded, with perplexity.png beside it; why there is none is a note."""
     problem = curve.problem_saving(folder)
     run = load(folder.path, device=device)
@@ -143,13 +147,16 @@ def train_fleet(
     outs: Sequence[str | Path],
     resume: bool = False,
     save_every: int | None = None,
+    starts: Sequence[Start | None] = (),
+    draw: Draw | None = None,
 ) -> Generator[Event, None, None]:
     """Train runs side by side, each into its own folder; with `resume`, from the newest batch that all of them hold.
 
     Checkpoints are made by the clock, or every `save_every` batches. A loop over this that is left early (by `break`,
-    an exception, the end of the program) saves, as Ctrl-C does.
+    an exception, the end of the program) saves, as Ctrl-C does. `starts` are what runs that begin from another's
+    weights begin from; `draw` draws a text at each evaluation, which is kept.
     """
-    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every))
+    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every, starts, draw))
 
 
 def _train(
@@ -158,20 +165,30 @@ def _train(
     outs: Sequence[str | Path],
     resume: bool,
     save_every: int | None,
+    starts: Sequence[Start | None],
+    draw: Draw | None,
 ) -> Generator[Event, None, None]:
     experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
     refuse_hopeless(experiments, corpora)
+    if not resume:
+        start.require(experiments, starts)
     torch.set_num_threads(experiments[0].threads or 1)
     device = devices.find(experiments[0].device)
     limits.require_files(len(outs))
     with ExitStack() as held:
-        folders = _held(held, experiments, corpora, outs, resume)
+        notes: list[str] = []
+        folders = _held(held, experiments, corpora, outs, resume, notes)
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
-        books, process = Bookkeeping(learner, corpora, folders, watch, save_every), os.getpid()
+        start.put(learner, starts)
+        books, process = Bookkeeping(learner, corpora, folders, watch, save_every, draw), os.getpid()
+        for note in notes:
+            yield books.event(Warned, message=note)
         yield from books.start(resume)
         try:
             while not books.ended:
+                if books.is_to_evaluate:
+                    yield books.event(Evaluating)
                 # All of it before any is shown: in the midst of it there is nothing whole to save.
                 yield from [*books.evaluate_due()]
                 if books.ended:
@@ -204,8 +221,12 @@ def _held(
     corpora: Sequence[Corpus],
     outs: Sequence[str | Path],
     resume: bool,
+    notes: list[str],
 ) -> list[RunFolder]:
-    """The runs' folders, new or old, held by this process; nothing is written to a folder that another one holds."""
+    """The runs' folders, new or old, held by this process; nothing is written to a folder that another one holds.
+
+    `notes` takes what is to be said of locks that were left over.
+    """
     folders = [RunFolder(out) for out in outs]
     if not resume:
         for folder in folders:
@@ -213,13 +234,14 @@ def _held(
     for folder, experiment, corpus in zip(folders, experiments, corpora, strict=True):
         if not resume:
             folder.make()
-        stack.enter_context(folder.locked())
+        notes += filter(None, [stack.enter_context(folder.locked())])
         if not resume:
             folder.describe(experiment, corpus.vocabulary)
             continue
         folder.require_own_kind()
         folder.clear_partials()
         refuse_another(folder, experiment, corpus)
+        extension.open_again(folder, experiment)
         if folder.experiment != experiment:
             folder.experiment = experiment
     return folders

@@ -52,7 +52,7 @@ def order_bytes(experiment: Experiment, corpus: Corpus) -> int:
     """The memory for the order of shuffled windows, which stays on the host."""
     if not experiment.shuffle or not devices.keeps_order_on_host(experiment.device):
         return 0
-    return 4 * Schedule(experiment, corpus.split(experiment.split_seed).train).windows
+    return 4 * Schedule(experiment, corpus.split(experiment.split_seed, experiment.validation).train).windows
 
 
 def shared_bytes(experiments: Sequence[Experiment], corpora: Sequence[Corpus]) -> int:
@@ -85,7 +85,9 @@ def batch_work(experiment: Experiment, vocabulary: int) -> float:
     e, cell = experiment, cells.load(experiment.cell, experiment.peepholes)
     G = cell.GATES * e.hidden
     layers = e.scheme.k2 * (e.layers * e.hidden * G + (e.layers - 1) * e.hidden * G)
-    return 3.0 * e.rows * (layers + e.scheme.scored * e.dense * (e.hidden + padded(vocabulary)))
+    V = padded(vocabulary)
+    head = e.dense * (e.hidden + V) if e.dense else e.hidden * V
+    return 3.0 * e.rows * (layers + e.scheme.scored * head)
 
 
 def available(device: torch.device) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from unroll.base import untrusted
+from unroll.base import locks, untrusted
 from unroll.base.errors import ConfigurationError, RunError
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
@@ -43,10 +43,11 @@ def begin_or_require_same(folder: RunFolder, experiment: Experiment, corpus: Cor
         return
     refuse_another(folder, experiment, corpus)
     status = folder.status
-    if folder.has_ended() and experiment.batches > folder.experiment.batches:
+    if folder.has_ended() and experiment.batches > folder.experiment.batches and not folder.has_kept():
         raise RunError(
             f"{folder.path} has {status['state']} after {status['batch']:,} batches, and {experiment.batches:,} are "
-            'asked for now: its checkpoints are gone. Choose another folder with --out, or say exist="replace".'
+            "asked for now: it kept nothing to go on from (--keep-optimiser). "
+            'Choose another folder with --out, or say exist="replace".'
         )
 
 
@@ -56,7 +57,7 @@ def replace(folder: RunFolder) -> None:
         return
     if not untrusted.is_folder(folder.path):
         raise RunError(f"{folder.path} is a link or no folder: only a folder is replaced. Choose another with --out.")
-    if not any(folder.path.iterdir()):
+    if not any(locks.others(folder.path)):
         return
     if not folder.is_run():
         raise RunError(f"{folder.path} is no run, and only a run is replaced. Choose another folder with --out.")
@@ -80,7 +81,7 @@ def holds_more(folder: Path, what: str, others: Sequence[str]) -> RunError:
 def strangers(folder: RunFolder) -> list[str]:
     """What lies in a run's folder that a run does not make."""
     ours = {*SIZES, CHECKPOINTS}
-    beside = [path.name for path in folder.path.iterdir() if path.name not in ours]
+    beside = [path.name for path in locks.others(folder.path) if path.name not in ours]
     kept = {f"batch-{batch:09d}.safetensors" for batch in folder.checkpoints()}
     inside = folder.path / CHECKPOINTS
     if untrusted.is_folder(inside):

@@ -10,8 +10,8 @@ from unroll.base import live
 from unroll.base.durations import duration
 from unroll.base.wording import in_words
 from unroll.runs import small_curve
-from unroll.training.events import Ended, Evaluated, Event, Warned
-from unroll.training.pace import evaluation_line, pace, scores
+from unroll.training.events import Ended, Evaluated, Evaluating, Event, Resumed, Warned
+from unroll.training.pace import EVALUATING, evaluation_line, pace, resumed, scores
 
 
 def watched(
@@ -59,18 +59,20 @@ class Progress:
             self.lines.append(event.metrics)
             self.picture = small_curve.svg(self.lines)
             self.place.milestone(evaluation_line(event))
+        if isinstance(event, Resumed):
+            self.place.milestone(resumed(event))
         if isinstance(event, Ended):
             words = self._ended(event)
             self.place.milestone(words)
             self.place.show(words, 1.0, self.picture)
-        elif self.place.due:
+        elif self.place.due or isinstance(event, Evaluating):
             self.place.show(self._going(event), event.batch / event.batches, self.picture)
 
     def _going(self, event: Event) -> str:
         loss = event.loss if event.loss is not None else (self.lines[-1]["loss"] if self.lines else None)
         # The most important first: a narrow terminal drops the last.
         tokens, _, left = pace(event).partition(live.GAP)
-        words = [f"{event.batch:,} / {event.batches:,} batches", left]
+        words = [f"{event.batch:,} / {event.batches:,} batches", EVALUATING if isinstance(event, Evaluating) else left]
         words += [scores(dict(self.lines[-1]))] if self.lines else []
         words += [tokens, f"loss {loss:.4f}" if loss is not None else ""]
         return live.GAP.join(word for word in words if word)

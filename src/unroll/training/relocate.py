@@ -54,7 +54,7 @@ def _device(name: str, asked: bool) -> str:
 
 
 def _threads(recorded: int | None, asked: int | None) -> int | None:
-    """As many as asked for; of those that are recorded no more than this machine takes."""
+    """The threads asked for; or the recorded ones, but no more than this machine takes."""
     if asked is not None:
         devices.require_threads(asked)
         return asked

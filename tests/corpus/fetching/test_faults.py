@@ -1,4 +1,4 @@
-"""Kills, full disks, other processes; and what is told on the way."""
+"""Kills, full disks, other processes; and what is said on the way."""
 
 from __future__ import annotations
 

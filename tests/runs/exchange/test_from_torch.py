@@ -65,12 +65,12 @@ def windowed_perplexity(model: Model, ids_N: Tensor, k2: int) -> float:
 
 
 @pytest.mark.parametrize("scheme", [1, 2, 3, 4])
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("layers", "dense"), [(1, 6), (2, 6), (2, 0)])
 @every_cell
 def test_there_and_back_is_the_same_to_the_last_bit(
-    cell: str, peepholes: str, layers: int, scheme: int, tmp_path: Path
+    cell: str, peepholes: str, layers: int, dense: int, scheme: int, tmp_path: Path
 ) -> None:
-    run = random_run(tmp_path / "run", of_scheme(scheme, cell=cell, peepholes=peepholes, layers=layers))
+    run = random_run(tmp_path / "run", of_scheme(scheme, cell=cell, peepholes=peepholes, layers=layers, dense=dense))
     back = from_torch(to_torch(run), out=tmp_path / "back")
     (ours, _), (theirs, _) = run.folder.weights(), back.folder.weights()
     check_identical(theirs, ours)
@@ -176,6 +176,21 @@ def test_symbols_in_any_order_keep_their_ids(tmp_path: Path) -> None:
     with torch.no_grad():
         logits_TV = torch.log_softmax(model(torch.tensor([[0, 1, 2]]))[0].double(), 1)
     assert score(run, "gabf") == pytest.approx([float(logits_TV[t, t + 1]) for t in range(3)], abs=1e-6)
+
+
+@KINDS
+def test_a_linear_decoder_is_a_model_without_a_dense_layer_to_the_last_bit(
+    kind: type[nn.RNNBase], tmp_path: Path
+) -> None:
+    linear = nn.Linear(6, len(SYMBOLS))
+    model = Model(kind, nn.Sequential(nn.Dropout(0.3), linear))
+    if isinstance(model.recurrent, nn.GRU):
+        model.recurrent.bias_hh_l0.data.zero_()
+    run = from_torch(model.recurrent, SYMBOLS, out=tmp_path / "run", decoder=model.decoder)
+    assert (run.experiment.dense, run.experiment.dropout, run.experiment.hidden) == (0, 0.3, 6)
+    values = run.model.values(0)
+    assert torch.equal(values["out.W"], linear.weight.t())
+    assert torch.equal(values["out.b"], linear.bias)
 
 
 def test_dropout_before_both_layers_is_ours(tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ def logits_of_the_run(run: Run, ids_TB: torch.Tensor) -> np.ndarray[Any, Any]:
         return run.model.head(h_MTBH)[0, ..., : len(run.vocabulary)].numpy()
 
 
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("layers", "dense"), [(1, 6), (2, 6), (2, 0)])
 @every_cell
-def test_onnx_runtime_agrees_over_500_steps(cell: str, peepholes: str, layers: int, tmp_path: Path) -> None:
+def test_onnx_runtime_agrees_over_500_steps(cell: str, peepholes: str, layers: int, dense: int, tmp_path: Path) -> None:
     """With weights that are not chaotic: a net that doubles every rounding error parts from itself in 500 steps."""
-    experiment = of_scheme(1, cell=cell, peepholes=peepholes, layers=layers, hidden=12)
+    experiment = of_scheme(1, cell=cell, peepholes=peepholes, layers=layers, hidden=12, dense=dense)
     run = random_run(tmp_path / "run", experiment, scale=0.3)
     to_onnx(run, tmp_path / "step.onnx")
     ids_TB = random_ids(STEPS, 3)

@@ -39,7 +39,7 @@ def made(cell: str, peepholes: str, kernel: str = "reference", **changes: object
 
 
 def gradients(layers: Recurrent, x: Tensor) -> dict[str, Tensor]:
-    """Of a weighted sum of every h, with respect to every parameter."""
+    """The gradients of a weighted sum of every h, with respect to every parameter."""
     layers.zero_grad()
     h_BTH, _ = layers(x)
     (h_BTH * random_tensor(*h_BTH.shape, seed=99)).sum().backward()

@@ -93,6 +93,7 @@ def test_a_small_scale_that_has_learnt_nothing_is_drawn_and_says_so() -> None:
         )
         drawn = pictures.draw(replace(record, scale=0.005, curves=short))
         assert "at scale 0.005" in drawn.get_suptitle()
+        assert "γ = 32" in drawn.get_suptitle()
 
 
 def test_curves_without_a_number_are_not_drawn(tmp_path: Path) -> None:

@@ -68,9 +68,10 @@ class Vocabulary:
     separator: str | None = None  # between fields, where that is not white space
 
     @classmethod
-    def of(cls, text: str, kind: str, min_count: int = 1) -> Vocabulary:
+    def of(cls, text: str, kind: str, min_count: int = 1, separator: str | None = None) -> Vocabulary:
         """The vocabulary of a text in memory."""
-        return cls.counted(load(kind).counts([_piece(text, kind)]), kind, min_count)
+        counts = load(kind, separator).counts([_piece(text, kind)])
+        return cls.counted(counts, kind, min_count, separator)
 
     @classmethod
     def counted(
@@ -227,12 +228,13 @@ def _piece(text: str, kind: str, symbol: bool = False) -> str | bytes:
 def unknown_symbols(positions: dict[str, int]) -> str:
     """Names the first few symbols that are not in a vocabulary, each with its first position."""
     first = sorted(positions.items(), key=lambda item: item[1])[:NAMED]
-    named = ", ".join(f"{_name(symbol)} at position {position}" for symbol, position in first)
+    named = ", ".join(f"{symbol_name(symbol)} at position {position}" for symbol, position in first)
     more = f" and {len(positions) - NAMED} more" if len(positions) > NAMED else ""
     return f"Not in the vocabulary of this run: {named}{more}. Leave them out, or train on a corpus that has them."
 
 
-def _name(symbol: str) -> str:
+def symbol_name(symbol: str) -> str:
+    """A symbol in a message: quoted, and a single character with its code point."""
     return f"{symbol!r} (U+{ord(symbol):04X})" if len(symbol) == 1 else repr(symbol[:40])
 
 

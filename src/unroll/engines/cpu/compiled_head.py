@@ -73,8 +73,9 @@ class _Nll(torch.autograd.Function):
         out_b: Tensor,
         targets_MN: Tensor,
     ) -> Tensor:
-        from unroll.engines.cpu.head_code import FORWARD, forward_for
+        from unroll.engines.cpu.head_code import forward_for
         from unroll.engines.cpu.products import room_for
+        from unroll.engines.cpu.softmax_code import FORWARD
 
         M, N, H = h_MNH.shape
         D, V = out_W.shape[1:]
@@ -108,8 +109,9 @@ class _Nll(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_nll_MN: Tensor) -> tuple[Tensor | None, ...]:
-        from unroll.engines.cpu.head_code import BACK, backward_for
+        from unroll.engines.cpu.head_code import backward_for
         from unroll.engines.cpu.products import room_for
+        from unroll.engines.cpu.softmax_code import BACK
 
         h_MNH, dense_W, out_W, targets_MN = ctx.saved_tensors
         leak, in_bf16, factors_of = ctx.settings

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from unroll.engines import kernels
 from unroll.engines.cpu import cells as machine_cells
-from unroll.engines.cpu import compiled_head, threaded_head, workers
+from unroll.engines.cpu import compiled_direct_head, compiled_head, threaded_head, workers
 from unroll.engines.cpu import optimisers as machine_optimisers
 from unroll.engines.cpu.compiled_update import CompiledUpdate
 from unroll.engines.cpu.replay import RecordedCalls
 from unroll.engines.cpu.steppers import compiled, host
 from unroll.engines.cpu.threaded_update import ThreadedUpdate
 from unroll.engines.restored_tensors import restored
+from unroll.experiment import spelled
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells, optimisers
 from unroll.model.dropout import Dropout
@@ -45,7 +46,9 @@ class CpuEngine(Engine):
         """What has no machine code here."""
         known = {
             f"the cell {experiment.cell}": machine_cells.of(cells.load(experiment.cell, experiment.peepholes)),
-            f"the optimiser {experiment.optimiser}": machine_optimisers.of(optimisers.load(experiment.optimiser)),
+            f"the optimiser {spelled.name_of(experiment.optimiser)}": machine_optimisers.of(
+                optimisers.load(experiment.optimiser)
+            ),
             f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in compiled.STEPPERS,
         }
         return [words for words, code in known.items() if not code]
@@ -63,9 +66,12 @@ class CpuEngine(Engine):
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
         """The negative log-likelihood of each target, by the compiled, the threaded or the plain head."""
         if self.kernel == COMPILED:
-            return compiled_head.nll(h_MNH, *head, targets_MN, LEAK, dropout, precision == "bfloat16")
-        if not dropout.drops:
-            return threaded_head.nll(h_MNH, *head, targets_MN)
+            in_bf16 = precision == "bfloat16"
+            if head.dense is None:
+                return compiled_direct_head.nll(h_MNH, *head.out, targets_MN, dropout, in_bf16)
+            return compiled_head.nll(h_MNH, *head.dense, *head.out, targets_MN, LEAK, dropout, in_bf16)
+        if head.dense is not None and not dropout.drops:
+            return threaded_head.nll(h_MNH, *head.dense, *head.out, targets_MN)
         return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:

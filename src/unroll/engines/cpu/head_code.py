@@ -8,21 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from unroll.engines.cpu.arithmetic import exp
-from unroll.engines.cpu.builder import Code, Value, Variable
+from unroll.engines.cpu.builder import Code, Value
 from unroll.engines.cpu.compiler import make
 from unroll.engines.cpu.products import Begin, left_side, product
-from unroll.engines.cpu.transposed_products import BLOCK, Terms, add_transposed_product, clear, spaced
-
-# Rows of a chunk, forward and backward. The dense activations of 64 rows (0.25 MB at D = 1024) stay in a core's cache
-# with the weights. Backward, more rows pay: each chunk reads and writes the weights' gradients as well.
-FORWARD, BACK = 64, BLOCK
-
-
-def _chunks(code: Code, first: Value, rows: Value, most: int, work: Callable[[Value, Value], None]) -> None:
-    """Write work(first row, number of rows) for each chunk."""
-    with code.loop((rows + (most - 1)) // most) as n:
-        work(first + n * most, (rows - n * most).at_most_number(most))
+from unroll.engines.cpu.softmax_code import BACK, FORWARD, chunks, likelihoods, logit_gradients
+from unroll.engines.cpu.transposed_products import Terms, add_transposed_product, clear, spaced
 
 
 def forward(
@@ -54,13 +44,9 @@ def forward(
     def chunk(row: Value, R: Value) -> None:
         p_R = code.at(p, row * V)
         logits(code, h, W, b, O, o, x, p, room, row, R, H, D, V, leak=leak, factors=factors if drops else None)
-        with code.loop(R) as r:
-            n = row + r
-            row_at = code.at(p_R, r * V)
-            code.store_element(code.load_element(code.at(row_at, code.load_index(targets, n))), code.at(chosen, n))
-            _softmax(code, row_at, code.at(shift, n), code.at(total, n), V)
+        likelihoods(code, p_R, row, R, targets, shift, total, chosen, V)
 
-    _chunks(code, first, rows, FORWARD, chunk)
+    chunks(code, first, rows, FORWARD, chunk)
 
 
 def logits(
@@ -97,28 +83,6 @@ def logits(
     product(code, out_R, left_side(code, x_R, rows, D, room), O, rows, D, V, Begin(o, code.number(0)))
 
 
-def _softmax(code: Code, row_at: Value, shift: Value, total: Value, V: Value) -> None:
-    """Turn one row of logits into probabilities."""
-    maximum = Variable(code, code.load(row_at))
-    with code.loop(V // code.lanes) as v:
-        value = code.load(code.at(row_at, v * code.lanes))
-        maximum.set(maximum.get().at_least(value))
-    largest = code.largest(maximum.get())
-    code.store_element(largest, shift)
-    sums = Variable(code, code.constant(0.0))
-    with code.loop(V // code.lanes) as v:
-        address = code.at(row_at, v * code.lanes)
-        value = exp(code, code.load(address) - code.spread(largest))
-        sums.set(sums.get() + value)
-        code.store(value, address)
-    summed = code.total(sums.get())
-    code.store_element(summed, total)
-    reciprocal = code.constant(1.0) / code.spread(summed)
-    with code.loop(V // code.lanes) as v:
-        address = code.at(row_at, v * code.lanes)
-        code.store(code.load(address) * reciprocal, address)
-
-
 def backward(
     code: Code,
     h: Value,  # [N, H]
@@ -153,17 +117,7 @@ def backward(
 
     def chunk(row: Value, R: Value) -> None:
         h_R, x_R, p_R, d_h_R = (code.at(a, row * n) for a, n in ((h, H), (x, D), (p, V), (d_h, H)))
-        with code.loop(R) as r:
-            n = row + r
-            row_at = code.at(p_R, r * V)
-            weight = code.at(d_nll, n)
-            # (softmax − one-hot) · d_nll
-            _scale(code, row_at, code.load_spread(weight), V)
-            address = code.at(row_at, code.load_index(targets, n))
-            code.store_element(code.load_element(address) - code.load_element(weight), address)
-            with code.loop(V // code.lanes) as v:
-                total = code.at(d_o, v * code.lanes)
-                code.store(code.load(total) + code.load(code.at(row_at, v * code.lanes)), total)
+        logit_gradients(code, p_R, row, R, targets, d_nll, d_o, V)
         terms = Terms(R, code.number(1), R)
         add_transposed_product(code, d_O, x_R, p_R, terms, D, V, none, V)
         product(code, d_x, left_side(code, p_R, R, V, room), O, R, V, D)
@@ -180,13 +134,7 @@ def backward(
         add_transposed_product(code, d_W, h_R, d_x, terms, H, D, none, D)
         product(code, d_h_R, left_side(code, d_x, R, D, room), W, R, D, H)
 
-    _chunks(code, first, rows, BACK, chunk)
-
-
-def _scale(code: Code, row_at: Value, factor: Value, V: Value) -> None:
-    with code.loop(V // code.lanes) as v:
-        address = code.at(row_at, v * code.lanes)
-        code.store(code.load(address) * factor, address)
+    chunks(code, first, rows, BACK, chunk)
 
 
 @cache

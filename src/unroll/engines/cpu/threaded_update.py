@@ -27,7 +27,7 @@ class ThreadedUpdate(JudgedUpdate):
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
         """Change weights and moments of the runs that are alive."""
         fleet = self.fleet
-        all_alive = bool(alive_M.all())
+        all_alive, scale_M = bool(alive_M.all()), self.scale_M(gradients)
         pieces = []
         for name, gradient in gradients.items():
             rows = max(1, PIECE // (gradient.numel() // gradient.shape[1]))
@@ -38,6 +38,6 @@ class ThreadedUpdate(JudgedUpdate):
 
         def change_every(thread: int) -> None:
             for parameter, gradient, *moments in pieces[thread::threads]:
-                change(fleet, parameter, gradient, tuple(moments), alive_M, self._count, all_alive)
+                change(fleet, parameter, gradient, tuple(moments), alive_M, self._count, all_alive, scale_M)
 
         workers.each(threads, change_every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 
 import torch
@@ -15,6 +16,7 @@ from unroll.engines.cuda.dropout_masks import Dropout as Masks
 from unroll.engines.cuda.replay import GraphReplay
 from unroll.engines.cuda.steppers import device_steps
 from unroll.engines.cuda.update import FusedUpdate, UnfusedUpdate
+from unroll.experiment import spelled
 from unroll.experiment.experiment import Experiment
 from unroll.model import cells, optimisers
 from unroll.model.dropout import Dropout
@@ -45,8 +47,13 @@ class CudaEngine(Engine):
         only = " in sampling" if trains else " in training" if samples else ""
         known = {
             f"the cell {experiment.cell}{only}": trains and samples,
-            f"the optimiser {experiment.optimiser}": FusedUpdate.knows(optimisers.load(experiment.optimiser)),
+            f"the optimiser {spelled.name_of(experiment.optimiser)}": FusedUpdate.knows(
+                optimisers.load(experiment.optimiser)
+            ),
+            "weight decay": not experiment.weight_decay,
+            "clipping by norm": experiment.clip_norm == math.inf,
             f"the sampling procedure {experiment.scheme.sample}": experiment.scheme.sample in device_steps.PROCEDURES,
+            "softmax directly on h (dense 0)": experiment.dense > 0,
         }
         return [words for words, code in known.items() if not code]
 
@@ -61,19 +68,20 @@ class CudaEngine(Engine):
         return kernels.run_last(self._kernel, network, ids_MTB, first, at_M, K)
 
     def nll(self, head: Head, h_MNH: Tensor, targets_MN: Tensor, precision: str, dropout: Dropout) -> Tensor:
-        """The negative log-likelihood of each target; the plain head computes it in float64."""
-        if head.dense_W.dtype != torch.float32:
+        """The negative log-likelihood of each target; the plain head computes it in float64, or without dense layer."""
+        if head.dense is None or head.out.W.dtype != torch.float32:
             return self._plain.nll(head, h_MNH, targets_MN, precision, dropout)
         masks = Masks(dropout.rates_M, dropout.keys_M2, dropout.batch, dropout.drops)
-        return cuda_head.nll(h_MNH, *head, targets_MN, masks, precision, LEAK)
+        return cuda_head.nll(h_MNH, *head.dense, *head.out, targets_MN, masks, precision, LEAK)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         """A batched product whose sums are not rounded."""
         return products.product(a, b)
 
     def update(self, fleet: FleetTensors) -> Update:
-        """The fused update, if the optimiser has a CUDA file; without one, and in float64, the plain update."""
-        if fleet.learning_rate_M.dtype == torch.float32 and FusedUpdate.knows(fleet.optimiser):
+        """The fused update, if it knows all that is asked; if not, and in float64, the plain update."""
+        known = FusedUpdate.knows(fleet.optimiser) and fleet.decay is None and fleet.norm_limit is None
+        if fleet.learning_rate_M.dtype == torch.float32 and known:
             return FusedUpdate(fleet)
         return UnfusedUpdate(self._plain.update(fleet), fleet.precision)
 

@@ -40,7 +40,7 @@ extern "C" __global__ void activate(REAL* x, const float* b, const float* rates,
     give(place, own, size - n);
 }
 
-// The way back: d = d · leaky′ · dropout, in place; leaky ReLU keeps the sign, so its output tells.
+// The way back: d = d · leaky′ · dropout, in place; leaky ReLU keeps the sign, so its output shows the input's.
 extern "C" __global__ void deactivate(REAL* d, const REAL* x, const float* rates, const int* keys, const long long* batch, int purpose, int size) {
     const int m = blockIdx.y, n = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (n >= size) return;

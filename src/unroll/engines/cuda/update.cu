@@ -46,7 +46,7 @@ extern "C" __global__ void update(const __grid_constant__ Tensors all, const flo
     float* const first = all.first[tensor] + own;
     float* const second = all.second[tensor] + own;
     const int begin = chunk * CHUNK, last = min(size, begin + CHUNK);
-    // Four neighbours at a time, and two such places. All of them are on their way before anything else is asked for.
+    // Four neighbours at a time, in two places. All loads are on their way before anything else is asked for.
     Four p[PLACES], g[PLACES], a[PLACES], b[PLACES];
     const bool fours = size % 4 == 0;
 #pragma unroll

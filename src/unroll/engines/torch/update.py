@@ -15,6 +15,6 @@ class PlainUpdate(JudgedUpdate):
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
         """Change weights and moments of the runs that are alive."""
         fleet = self.fleet
-        count = (fleet.number + 1).double()
+        count, scale_M = (fleet.number + 1).double(), self.scale_M(gradients)
         for name, gradient in gradients.items():
-            change(fleet, fleet.parameters[name], gradient, fleet.moments[name], alive_M, count)
+            change(fleet, fleet.parameters[name], gradient, fleet.moments[name], alive_M, count, scale_M=scale_M)

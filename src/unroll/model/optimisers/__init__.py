@@ -3,6 +3,9 @@
     MOMENTS                                               the names of what it remembers of each parameter; may be empty
     update(gradient, moments, learning_rate, count)       -> the amount to subtract, and the moments after
 
+and, where a user may say more than its name, KEYS: its keys with their defaults (`experiment/spelled.py`), which
+`update` takes by name after these. Weight decay and clipping by norm are no optimiser's work: `model/gradients.py`.
+
 `count` is the number of this update, from 1; a float64 tensor where a step is recorded. Everything carries the run axis
 M; `learning_rate` is [M, 1, …]. What every optimiser keeps to:
 - it works element by element: a run moves alone as in a fleet, to the last bit;
@@ -16,11 +19,15 @@ An engine may hold the same formulas once more in its own language, to be fast:
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Protocol, cast
 
 from torch import Tensor
 
 from unroll.base import plugins
+from unroll.experiment import spelled
 
 
 class Optimiser(Protocol):
@@ -33,12 +40,30 @@ class Optimiser(Protocol):
     ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
 
 
-def load(name: str) -> Optimiser:
-    """The optimiser behind an option's name."""
-    return cast(Optimiser, plugins.load("optimisers", name))
+class WithKeys:
+    """An optimiser whose keys have values: sgd,momentum=0.9."""
+
+    def __init__(self, plugin: Any, keys: Mapping[str, spelled.Number]) -> None:
+        self.MOMENTS: tuple[str, ...] = plugin.MOMENTS
+        self.update = partial(plugin.update, **keys)
+        self.plugin, self.keys = plugin, keys
+
+
+def load(words: str) -> Optimiser:
+    """The optimiser behind an option's words: a name, with keys behind it or without."""
+    plugin = plugins.load("optimisers", spelled.name_of(words))
+    keys = spelled.values("optimisers", words)
+    return cast(Optimiser, WithKeys(plugin, keys) if keys else plugin)
+
+
+def keys_of(optimiser: Optimiser) -> Mapping[str, spelled.Number]:
+    """The values of an optimiser's keys, also where it goes on after earlier updates (`continued.py`)."""
+    optimiser = getattr(optimiser, "optimiser", optimiser)
+    return optimiser.keys if isinstance(optimiser, WithKeys) else MappingProxyType({})
 
 
 def file_name(optimiser: Optimiser) -> str | None:
     """The name of an optimiser's file in this folder; None for one from elsewhere."""
-    package, _, name = str(getattr(optimiser, "__name__", "")).rpartition(".")
+    plugin = optimiser.plugin if isinstance(optimiser, WithKeys) else optimiser
+    package, _, name = str(getattr(plugin, "__name__", "")).rpartition(".")
     return name if package == __name__ else None

@@ -18,6 +18,7 @@ from unroll.base.errors import ConfigurationError
 from unroll.base.version import VERSION
 from unroll.corpus.tokens import Vocabulary
 from unroll.engines import devices
+from unroll.experiment import corpus_place
 from unroll.experiment.experiment import Experiment, write_toml
 from unroll.experiment.scheme import Scheme
 from unroll.model.precisions import PRECISIONS
@@ -118,7 +119,7 @@ def _facts(experiment: Experiment, vocabulary: Vocabulary) -> dict[str, str]:
     """What the weights carry, as after a training of no batches."""
     return {
         "identity": experiment.identity,
-        "run": write_toml(experiment),
+        "run": write_toml(corpus_place.nameless(experiment)),
         "vocabulary": vocabulary.digest,
         "seconds": "0.0",
         "evaluating": "0.0",

@@ -133,9 +133,9 @@ def _step(graph: _Graph, run: Run, states: tuple[str, ...]) -> tuple[str, list[s
         state = cell(op, e.peepholes, op("Add", product, b), op("MatMul", state[0], W_h), state, extra)
         x = state[0]
         after.append(state)
-    dense = op("Gemm", x, graph.weight("dense.W"), graph.weight("dense.b"))
-    bent = op("LeakyRelu", dense, alpha=LEAK)
-    logits = op("Gemm", bent, graph.weight("out.W"), graph.weight("out.b"), name="logits")
+    if e.dense:
+        x = op("LeakyRelu", op("Gemm", x, graph.weight("dense.W"), graph.weight("dense.b")), alpha=LEAK)
+    logits = op("Gemm", x, graph.weight("out.W"), graph.weight("out.b"), name="logits")
     axis = graph.index([0])
     joined = []
     for name, of_layers in zip(states, zip(*after, strict=True), strict=True):

@@ -50,7 +50,7 @@ class Parts(NamedTuple):
         states, zeros = cells.load(cell, "off").STATES, torch.zeros(self.layers.hidden_size)
         values = {name: value.cpu() for name, value in torch_layers.read(self.layers).items()}
         values |= {
-            f"layers.{n}.{name}0": zeros.to(head.out_b) for n in range(self.layers.num_layers) for name in states
+            f"layers.{n}.{name}0": zeros.to(head.out.b) for n in range(self.layers.num_layers) for name in states
         }
         if self.embedding is not None:
             # A token's row of the product is what its embedding brought: one table instead of two.
@@ -58,20 +58,20 @@ class Parts(NamedTuple):
             values["layers.0.W_x"] = (table_VE @ W_x.double()).to(W_x.dtype)
         if inner:
             values |= inner_bias.with_a_unit(values, [b_hn.cpu() for b_hn in inner])
-            head = head._replace(dense_W=torch.cat((head.dense_W, torch.zeros_like(head.dense_W[:1]))))
-        values |= {"dense.W": head.dense_W, "dense.b": head.dense_b, "out.W": head.out_W, "out.b": head.out_b}
+            head = head.with_a_unit()
+        values |= head.values()
         experiment = Experiment(
             kind=kind,
             scheme=scheme,
             cell=cell,
             peepholes="off" if cell == "lstm" else Experiment.peepholes,
             layers=self.layers.num_layers,
-            hidden=len(head.dense_W),
-            dense=len(head.dense_b),
+            hidden=head.inputs,
+            dense=0 if head.dense is None else len(head.dense.b),
             dropout=head.dropout,
         )
         if scheme.carries:
-            carried = torch.zeros(experiment.rows, experiment.hidden).to(head.out_b)
+            carried = torch.zeros(experiment.rows, experiment.hidden).to(head.out.b)
             values |= {f"carried.{n}.{name}": carried for n in range(experiment.layers) for name in states}
         return experiment, values
 
@@ -89,10 +89,10 @@ class Parts(NamedTuple):
             )
         if reads != V:
             wrong.append(f"The embedding knows {reads} symbols, the vocabulary has {V}. Give the model's own symbols.")
-        if len(head.dense_W) != layers.hidden_size:
-            wrong.append(f"The decoder takes {len(head.dense_W)} numbers, and h has {layers.hidden_size}.")
-        if len(head.out_b) != V:
-            wrong.append(f"The decoder makes {len(head.out_b)} logits, and the vocabulary has {V} symbols.")
+        if head.inputs != layers.hidden_size:
+            wrong.append(f"The decoder takes {head.inputs} numbers, and h has {layers.hidden_size}.")
+        if len(head.out.b) != V:
+            wrong.append(f"The decoder makes {len(head.out.b)} logits, and the vocabulary has {V} symbols.")
         return wrong
 
 

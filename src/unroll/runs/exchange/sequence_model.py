@@ -30,7 +30,7 @@ from unroll.runs.loaded import Run, require_run
 
 @final
 class SequenceModel(nn.Module):
-    """Recurrent layers, a dense layer with leaky ReLU, a dense layer to the vocabulary.
+    """Recurrent layers, a dense layer with leaky ReLU if the run has one, a layer to the vocabulary.
 
     Made from an experiment and a vocabulary it holds zeros: `load_state_dict` gives it what another one saved.
     """
@@ -50,8 +50,11 @@ class SequenceModel(nn.Module):
             self.register_parameter(f"{name}0", first)
             if e.scheme.carries:
                 self.register_buffer(f"carried_{name}", torch.zeros(e.layers, e.rows, e.hidden))
-        self.dense, self.out = _linear(e.hidden, e.dense), _linear(e.dense, V)
-        self.activation, self.dropout = nn.LeakyReLU(LEAK), nn.Dropout(e.dropout)
+        self.dense = _linear(e.hidden, e.dense) if e.dense else None
+        if e.dense:
+            self.activation = nn.LeakyReLU(LEAK)
+        self.out = _linear(e.dense or e.hidden, V)
+        self.dropout = nn.Dropout(e.dropout)
         self.to(PRECISIONS[e.precision].kept)
 
     @property
@@ -72,8 +75,8 @@ class SequenceModel(nn.Module):
         else:
             x = nn.functional.one_hot(ids_BT.long(), len(self.vocabulary)).to(self.out.weight.dtype)
         h_BTH, state = self.recurrent(x, state)
-        x_BTD = self.activation(self.dense(self.dropout(h_BTH)))
-        return self.out(self.dropout(x_BTD)), state
+        x = h_BTH if self.dense is None else self.activation(self.dense(self.dropout(h_BTH)))
+        return self.out(self.dropout(x)), state
 
     def fill(self, values: Mapping[str, Tensor]) -> None:
         """Take over a run's weights, by the names that the run has for them."""
@@ -87,7 +90,7 @@ class SequenceModel(nn.Module):
                 getattr(self, f"{name}0").copy_(_stacked(values, f"layers.{{}}.{name}0", e.layers))
                 if e.scheme.carries:
                     getattr(self, f"carried_{name}").copy_(_stacked(values, f"carried.{{}}.{name}", e.layers))
-            for linear, name in ((self.dense, "dense"), (self.out, "out")):
+            for name, linear in self._head():
                 linear.weight.copy_(values[f"{name}.W"].t())
                 linear.bias.copy_(values[f"{name}.b"])
 
@@ -105,7 +108,7 @@ class SequenceModel(nn.Module):
             held = torch_layers.read(_rnn(self.recurrent))
         for layer in range(e.layers):
             held |= {f"layers.{layer}.{name}0": getattr(self, f"{name}0").detach()[layer] for name in self._states}
-        for linear, name in ((self.dense, "dense"), (self.out, "out")):
+        for name, linear in self._head():
             held |= {f"{name}.W": linear.weight.detach().t(), f"{name}.b": linear.bias.detach()}
         order = list(parameter_shapes(e, cells.load(e.cell, e.peepholes), V))
         if e.scheme.carries:
@@ -113,6 +116,10 @@ class SequenceModel(nn.Module):
             held |= {f"carried.{n}.{name}": s[n] for name, s in carried.items() for n in range(e.layers)}
             order += [f"carried.{n}.{name}" for n in range(e.layers) for name in self._states]
         return {name: held[name].cpu().contiguous().clone() for name in order}
+
+    def _head(self) -> list[tuple[str, nn.Linear]]:
+        """The layers of the head, by the names that a run has for them."""
+        return [("out", self.out)] if self.dense is None else [("dense", self.dense), ("out", self.out)]
 
     def extra_repr(self) -> str:
         """What a reader wants to know first."""

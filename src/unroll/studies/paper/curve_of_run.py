@@ -50,5 +50,5 @@ def curve_of_run(experiment: Experiment, series: Series, corpus: Corpus, run: Ru
         device=status["device"],
         evaluating=significant(status["evaluating"], 4) or 0.0,
         points=points,
-        epoch=Schedule(experiment, corpus.split(experiment.split_seed).train).batches_an_epoch,
+        epoch=Schedule(experiment, corpus.split(experiment.split_seed, experiment.validation).train).batches_an_epoch,
     )

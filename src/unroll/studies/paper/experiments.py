@@ -11,10 +11,9 @@ from unroll.corpus.corpus import Corpus
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.run_names import run_name
 from unroll.experiment.scheme import SCHEMES, Scheme
-from unroll.studies.paper.figures import BEST, CORPORA, FIGURES, OURS, Series, training
+from unroll.studies.paper.figures import BEST, CORPORA, FIGURES, OURS, Series, training, units
 from unroll.sweep.deduplicate import Training
 
-SMALLER = 16  # times fewer units at a scale below 1
 # Runs side by side at a scale below 1. Nothing is measured there, and the plan must not depend on the machine's state.
 # More of them bring nothing to training on a CPU (23 ms a run-batch with 3, 22 with 10): their windows leave the cache.
 MOST_SMALL = 3
@@ -42,8 +41,8 @@ class Scale:
         return replace(
             experiment,
             batches=max(16, round(experiment.batches * self.scale)),
-            hidden=experiment.hidden // SMALLER,
-            dense=experiment.dense // SMALLER,
+            hidden=units(experiment.hidden, self.scale),
+            dense=units(experiment.dense, self.scale),
             test_tokens=1_100,
             evaluations=8,
             threads=1,  # so small a model gains nothing from more; fleets share the cores instead

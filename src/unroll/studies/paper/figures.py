@@ -91,6 +91,14 @@ def series(
     )
 
 
+SMALLER = 16  # times fewer units at a scale below 1
+
+
+def units(number: int, scale: float) -> int:
+    """How many units a model of the paper has at this scale."""
+    return number if scale == 1 else number // SMALLER
+
+
 BEST = ((1, 512),)  # the architecture that the paper goes on with
 
 # What the paper says in words and does not plot: 70 trainings.

@@ -21,7 +21,7 @@ class ReproductionFolder(SweepFolder):
     def refuse_occupied(self) -> None:
         """Leave a folder alone that holds anything else."""
         try:
-            paths = sorted(self.path.iterdir()) if self.path.is_dir() else None
+            paths = sorted(locks.others(self.path)) if self.path.is_dir() else None
             if not untrusted.present(self.path) or paths == []:
                 return
         except (OSError, ValueError) as error:  # a name that is too long, or a folder that may not be looked into
@@ -37,8 +37,8 @@ class ReproductionFolder(SweepFolder):
         """Those of a sweep, and the records."""
         return (*super().folder_names(), "records")
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder, since two drivers cannot share it."""
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the folder, since two drivers cannot share it; gives a note on a lock that was left over."""
         return locks.hold(
             self.path,
             missing=f"{self.path} cannot be opened. Choose another folder with --out.",

@@ -8,8 +8,8 @@ the second alone would rise, and it would stop once training has begun from zero
 end.
 
 A curve's *rise* is how many times its lowest value so far it reaches, at most. It counts from batch 100 on, since
-Adam's first steps throw every run about, and up to the lowest point of the curve from carried states, since what rises
-behind that is overfitting.
+Adam's first steps throw every run about, and up to the lowest point of that same curve, since what rises behind it is
+overfitting; or it is a state of zeros that has gone bad for good, which the ratio of the two starts shows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ SINCE = ((1, 100), (100, 300), (300, 1000), (1000, math.inf))
 ABOUT = (
     "A conditional run is scored from a state of zeros, as scheme 4 samples, and from the states that its training "
     "carries, the median over its 64 rows; its loss is the mean over the batches since the point before. A rise is the "
-    "most times its lowest so far that a curve stands at, from batch 100 on; that of a perplexity up to its best "
-    "point, since what rises behind that is overfitting. “Rises” counts the runs with one above 1.1."
+    "most times its lowest so far that a curve stands at, from batch 100 on; that of a perplexity up to that curve's "
+    "own lowest point, in every row alike. What rises behind that is overfitting, or a state of zeros that has gone "
+    "bad for good: the last column shows the second. “Rises” counts the runs with one above 1.1."
 )
 BY_RUN = "Run by run"
 RESETS = ("as in the paper", "never reset", "never reset, read on", "reset at random")
@@ -74,13 +75,12 @@ def reading(curve: Curve) -> Reading:
     batches = points["batch"]
     zero = _numbers(points["progressive"])
     carried = _numbers(points[CARRIED]) if CARRIED in points else None
-    best = batches[_lowest(carried or zero)]
     pairs = zip(batches, zero, carried, strict=True) if carried else ()
     return Reading(
         curve,
         _rise(batches, [math.exp(loss) for loss in _numbers(points["loss"])], batches[-1]),
-        _rise(batches, zero, best),
-        _rise(batches, carried, best) if carried else None,
+        _rise(batches, zero, batches[_lowest(zero)]),
+        _rise(batches, carried, batches[_lowest(carried)]) if carried else None,
         (min(zero), min(carried) if carried else None),
         {batch: a / b for batch, a, b in pairs if batch >= WARM_UP and math.isfinite(a / b)},
     )

@@ -18,7 +18,7 @@ from unroll.base.printable import one_line
 from unroll.studies.paper import causes, instability, instability_picture, literature, pictures, records
 from unroll.studies.paper.claims import judge
 from unroll.studies.paper.claims.verdict import NOT_JUDGED, VERDICTS, Table, Verdict
-from unroll.studies.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, trainings
+from unroll.studies.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, SMALLER, trainings
 from unroll.studies.paper.records import Curve, Record, Time
 
 Records = Mapping[str, Record]
@@ -114,13 +114,19 @@ def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]
     return {
         "summary": _summary(measured, verdicts),
         "claims": _claims(verdicts),
-        "figures": "\n\n".join(f"![{pictures.LOOKS[path.stem].title}](paper/{path.name})" for path in drawn),
+        "figures": "\n\n".join(
+            f"![{pictures.titled(path.stem, measured[path.stem].scale)}](paper/{path.name})" for path in drawn
+        ),
         "timing": timing_table(measured["timing"]) if "timing" in measured else "Not measured.",
         "instability": _instability(measured),
         "causes": _causes(measured),
         "evidence": "\n\n".join(_evidence(verdict) for verdict in verdicts),
         "provenance": _provenance(measured),
     }
+
+
+def _titled_picture(measured: Records, path: Path) -> str:
+    return pictures.titled(path.stem, measured[path.stem].scale)
 
 
 def timing_table(record: Record) -> str:
@@ -139,9 +145,10 @@ def timing_table(record: Record) -> str:
     rolling = [_sample(times.get((1, *architecture, True)), "windowed") for architecture in ARCHITECTURES]
     first = record.times[0]
     fleet_words = f", and {fleet} runs side by side, a batch of one of them" if fleet > 1 else ""
+    small = f"; models with γ divided by {SMALLER}" * (record.scale < 1)
     text = (
         "Milliseconds for one training batch of one run / one sampled token, English, k1 = 40. The paper: "
-        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone{fleet_words}. "
+        f"{PAPERS_DEVICE}, one run. Here: {first.device}, {first.precision}; alone{fleet_words}{small}. "
         "Windowed sampling reads k2 tokens again for each new one, as in the paper; the last row is what "
         "`unroll sample` does."
     )

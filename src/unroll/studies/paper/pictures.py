@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unroll.base import picture_files
 from unroll.runs.curve import thousands
 from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, WARM_UP
-from unroll.studies.paper.figures import RANDOM_RESET
+from unroll.studies.paper.figures import RANDOM_RESET, units
 from unroll.studies.paper.records import Curve, Record
 
 if TYPE_CHECKING:
@@ -122,12 +122,17 @@ def _shown(record: Record) -> Record:
     return replace(record, curves=tuple(c for c in record.curves if look.scheme in (None, c.scheme)))
 
 
-def label(what: str, value: Any) -> str:
+def titled(figure: str, scale: float) -> str:
+    """A figure's title, with the units that were trained at this scale."""
+    return LOOKS[figure].title.replace("γ = 512", f"γ = {units(512, scale)}")
+
+
+def label(what: str, value: Any, scale: float = 1.0) -> str:
     """Say a value in words: `scheme 1`, `r = 1, γ = 512`, `Finnish`."""
     if what in ("corpus", "setting"):
         return CORPUS_NAMES.get(value, str(value))
     if what == "architecture":
-        return f"r = {value[0]}, γ = {value[1]}"
+        return f"r = {value[0]}, γ = {units(value[1], scale)}"
     return f"{'k2 = ' if what == 'k2' else 'scheme '}{value}"
 
 
@@ -271,7 +276,7 @@ def _legend(figure: Figure, record: Record, look: Look) -> None:
 
     present = {_value(curve, look.colour) for curve in record.curves}
     handles = [
-        Line2D([], [], color=colour, linewidth=2, label=label(look.colour, value))
+        Line2D([], [], color=colour, linewidth=2, label=label(look.colour, value, record.scale))
         for value, colour in look.colours.items()
         if value in present
     ]
@@ -292,4 +297,4 @@ def _heading(record: Record, look: Look) -> str:
     seeds = len({curve.seed for curve in record.curves})
     seed_words = f": mean of {seeds} seeds, bands from lowest to highest" if seeds > 1 else ""
     small = f", at scale {record.scale:g}" if record.scale < 1 else ""
-    return f"{look.title}{seed_words}{small}"
+    return f"{titled(record.figure, record.scale)}{seed_words}{small}"

@@ -30,7 +30,7 @@ from unroll.studies.paper.folder import ReproductionFolder
 from unroll.studies.paper.records import Curve, Record, Time
 from unroll.sweep import launchers, sweep
 from unroll.sweep.deduplicate import Training
-from unroll.sweep.launchers import Report, RunEnded
+from unroll.sweep.launchers import Noted, Report, RunEnded
 from unroll.sweep.plan import Plan
 from unroll.training.signals import Pressed, Watch
 
@@ -122,8 +122,10 @@ class Reproduction:
     def run(self, timed: Callable[[Time], None], save_every: int | None = None) -> Iterator[Report]:
         """Do what is left; yield what happens to fleets, and give times to `timed`."""
         self.folder.make()
-        with self.folder.locked(), Watch() as watch:
+        with self.folder.locked() as left_over, Watch() as watch:
             try:
+                if left_over:
+                    yield Noted("", left_over)
                 self.folder.require_own_kind()
                 self.folder.clear_partials()
                 self.folder.facts = {"scale": self.scale.scale, "precision": self.precision, "keep": self.keep}

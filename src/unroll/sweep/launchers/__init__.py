@@ -61,7 +61,7 @@ class Begun(Report):
 
 @dataclass(frozen=True)
 class Progressed(Report):
-    """So many batches are done."""
+    """A fleet has done more batches: the number so far."""
 
     batch: int
     seconds: float  # of training so far, a run

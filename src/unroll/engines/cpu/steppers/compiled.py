@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from unroll.engines.cpu import builder, cells
-from unroll.engines.cpu.steppers.compiled_weights import DividedRows, Head, Scratch, Weights
+from unroll.engines.cpu.steppers.compiled_weights import DividedRows, HeadRows, Scratch, Weights
 from unroll.engines.cpu.steppers.compiled_windows import Rolling
 from unroll.model.model import Model
 from unroll.model.steppers import Array, Ids, Stepper
@@ -55,7 +55,7 @@ class Progressive:
 
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         self._weights, self._rows = weights, 0
-        self._head = Head(weights, capacity)
+        self._head = HeadRows(weights, capacity)
         self._scratch = Scratch(weights, capacity)
         self._state = [[weights.zeros(capacity, weights.H) for _ in layer] for layer in weights.first]
         self._state[-1][0] = self._head.h  # the top layer's h is what the head reads

@@ -2,14 +2,15 @@
 
 A product adds up each row in one order (see `products.py`), so a row's prediction cannot depend on its neighbours.
 
-Shapes: B rows, H hidden, D dense, V vocabulary (in here padded to whole vectors), X columns of a record
+Shapes: B rows, H hidden, V vocabulary (in here padded to whole vectors), X columns of a record
 (see `engines/cpu/cells`) that inputs fill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from unroll.engines.cpu import cells, parallel_calls, workers
 from unroll.engines.cpu.cells import CellStep
 from unroll.engines.cpu.packing import arranged, grown, packed, padded
 from unroll.engines.cpu.steppers.one_row_head import OneRowHead
-from unroll.model.head import LEAK
+from unroll.model.head import LEAK, Head
 from unroll.model.model import Model
 from unroll.model.network import Layer
 from unroll.model.steppers import Array
@@ -61,28 +62,29 @@ class Weights:
     """A model of one run, its parameters arranged for steps and for the head."""
 
     def __init__(self, model: Model) -> None:
-        from unroll.engines.cpu.head_code import logits_for
+        from unroll.engines.cpu import direct_head_code, head_code
 
         parameters = {name: value.detach()[0] for name, value in model.parameters.items()}
         self.dtype = model.dtype
         self.symbols = model.vocabularies[0]
-        self.hidden = len(parameters["dense.W"])
-        D, V = parameters["out.W"].shape
-        self.H, self.D, self.V = (padded(n, self.dtype) for n in (self.hidden, D, V))
+        head = Head.of(parameters)
+        self.hidden = model.experiments[0].hidden
+        head_layers = [head.out] if head.dense is None else [head.dense, head.out]
+        # Columns of what the head reads and of what each of its layers makes.
+        self.widths = [padded(n, self.dtype) for n in (self.hidden, *(len(layer.b) for layer in head_layers))]
+        self.H = self.widths[0]
         cell = cells.of(model.cell)
         network = model.network
         assert cell  # else this model is not supported
         self.groups = cell.groups
         self.layers = [_Layer.of(layer, self.H, n == 0, cell) for n, layer in enumerate(network.layers)]
         self.first = [[grown(s[0, 0].detach(), 0, self.H).numpy().copy() for s in x] for x in model.first_state(1)]
-        self.head = (
-            _packed(grown(grown(parameters["dense.W"], 0, self.H), 1, self.D)),
-            grown(parameters["dense.b"], 0, self.D).clone(),
-            _packed(grown(grown(parameters["out.W"], 0, self.D), 1, self.V)),
-            grown(parameters["out.b"], 0, self.V).clone(),
-        )
+        self.head: list[Tensor] = []
+        for (W, b), (rows, columns) in zip(head_layers, pairwise(self.widths), strict=True):
+            self.head += [_packed(grown(grown(W, 0, rows), 1, columns)), grown(b, 0, columns).clone()]
         self._head_at = [x.data_ptr() for x in self.head]
-        self.logits = logits_for(8 * self.dtype.itemsize, LEAK)
+        bits = 8 * self.dtype.itemsize
+        self.logits = head_code.logits_for(bits, LEAK) if len(head_layers) > 1 else direct_head_code.logits_for(bits)
 
     def zeros(self, *shape: int) -> Tensor:
         """Memory with torch's alignment."""
@@ -99,9 +101,10 @@ class Weights:
         buffers = (scratch.record, h, c, scratch.kept, *weights, below, layer.W_x.data_ptr())
         return (*buffers, NO_ADDRESS, first, rows, 1, 0, self.H, self.H)
 
-    def head_call(self, h: int, dense: int, out: int, first: int, rows: int) -> tuple[int, ...]:
-        """The head's arguments for `rows` rows."""
-        return h, *self._head_at, dense, out, NO_ADDRESS, first, rows, self.H, self.D, self.V
+    def head_call(self, buffers: Sequence[int], first: int, rows: int) -> tuple[int, ...]:
+        """The head's arguments for `rows` rows; the buffers, of h and of what each layer makes, are addresses."""
+        h, *made = buffers
+        return h, *self._head_at, *made, NO_ADDRESS, first, rows, *self.widths
 
 
 class DividedRows:
@@ -130,16 +133,16 @@ class Scratch:
         self.record, self.kept = (x.data_ptr() for x in self._held)
 
 
-class Head:
+class HeadRows:
     """The top layer's h of every row, and the logits."""
 
     def __init__(self, weights: Weights, capacity: int) -> None:
-        self.h, dense, out = (weights.zeros(capacity, n) for n in (weights.H, weights.D, weights.V))
-        self._held = weights, dense, out
-        buffers = self.h.data_ptr(), dense.data_ptr(), out.data_ptr()
-        self._rows = DividedRows(weights.logits, partial(weights.head_call, *buffers))
-        self._one_row = OneRowHead(self.h, weights.head, dense, out) if weights.head[0].nbytes >= WIDE else None
-        self._logits_BV = out.numpy()[:, : weights.symbols]
+        buffers = [weights.zeros(capacity, n) for n in weights.widths]
+        self.h = buffers[0]
+        self._held = weights, buffers
+        self._rows = DividedRows(weights.logits, partial(weights.head_call, [x.data_ptr() for x in buffers]))
+        self._one_row = OneRowHead(buffers, weights.head) if weights.head[0].nbytes >= WIDE else None
+        self._logits_BV = buffers[-1].numpy()[:, : weights.symbols]
 
     def logits(self, rows: int) -> Array:
         """The logits of the first rows: [B, V]."""

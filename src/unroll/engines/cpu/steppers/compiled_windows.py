@@ -14,7 +14,7 @@ import numpy as np
 
 from unroll.engines.cpu import parallel_calls, workers
 from unroll.engines.cpu.builder import vector_bytes
-from unroll.engines.cpu.steppers.compiled_weights import ROWS_A_THREAD, Head, Scratch, Weights
+from unroll.engines.cpu.steppers.compiled_weights import ROWS_A_THREAD, HeadRows, Scratch, Weights
 from unroll.engines.cpu.steppers.take_rows import take_rows
 from unroll.model.steppers import Array, Ids
 
@@ -71,7 +71,7 @@ class Rolling:
 
     def __init__(self, weights: Weights, k2: int, capacity: int) -> None:
         self._weights, self._k2 = weights, k2
-        self._head = Head(weights, capacity)
+        self._head = HeadRows(weights, capacity)
         self._scratch: list[Scratch] = []  # one a thread
         self._rows: list[_Windows] = []
         self._planned: tuple[int, ...] = ()  # the threads, and the windows of each row, of the calls that are ready

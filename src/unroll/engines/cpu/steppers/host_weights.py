@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unroll.engines.cpu.steppers import tiles
 from unroll.engines.cpu.steppers.host_cells import HostLayer, Work, zeros
-from unroll.model.head import LEAK
+from unroll.model import head as model_head
 from unroll.model.model import Model
 from unroll.model.steppers import Array
 
@@ -26,13 +26,12 @@ class Weights:
         self.dtype, self.symbols = model.dtype, model.vocabularies[0]
         self.layers = [HostLayer.of(model.cell, layer, n == 0) for n, layer in enumerate(model.network.layers)]
         self.first = [[s[0, 0].numpy().copy() for s in state] for state in model.first_state(1)]
-        self.dense_W = parameters["dense.W"]
-        self.out_W = parameters["out.W"]
-        self.dense_b = parameters["dense.b"].numpy()
-        self.out_b = parameters["out.b"].numpy()
-        self.hidden = len(self.dense_W)
+        out, dense = model_head.Head.of(parameters)
+        self.out_W, self.out_b = out.W, out.b.numpy()
+        self.dense = None if dense is None else (dense.W, dense.b.numpy())
+        self.hidden = model.experiments[0].hidden
         matrices = [W for layer in self.layers for W in (layer.W_x, layer.W_h) if W is not None]
-        self.sizes = tiles.alike([*matrices, self.dense_W, self.out_W])
+        self.sizes = tiles.alike([*matrices, *([] if dense is None else [dense.W]), self.out_W])
 
     def work(self, rows: int, alone: bool = False) -> list[Work]:
         """Scratch for the layers' steps; with `alone`, for rows of one stream."""
@@ -56,7 +55,8 @@ class Head:
     def __init__(self, weights: Weights, capacity: int) -> None:
         self._weights = weights
         self._rows = reach(capacity, weights.sizes)
-        D, V = weights.out_W.shape
+        D = 0 if weights.dense is None else len(weights.out_W)
+        V = weights.out_W.shape[1]
         self.h_BH = zeros(self._rows, weights.hidden, dtype=weights.dtype)
         self._dense, self._scratch = (zeros(self._rows, D, dtype=weights.dtype) for _ in range(2))
         self._out = zeros(self._rows, V, dtype=weights.dtype)
@@ -77,12 +77,16 @@ class Head:
         """The logits of the rows of h_BH: [B, V]."""
         w = self._weights
         for dense, scratch, out, h_t, dense_t, out_t in self._tiles:
-            dense[:] = w.dense_b
-            tiles.add_product(dense_t, h_t, w.dense_W)
-            np.multiply(dense, LEAK, out=scratch)
-            np.maximum(dense, scratch, out=dense)
+            x_t = h_t
+            if w.dense is not None:
+                W, b = w.dense
+                dense[:] = b
+                tiles.add_product(dense_t, h_t, W)
+                np.multiply(dense, model_head.LEAK, out=scratch)
+                np.maximum(dense, scratch, out=dense)
+                x_t = dense_t
             out[:] = w.out_b
-            tiles.add_product(out_t, dense_t, w.out_W)
+            tiles.add_product(out_t, x_t, w.out_W)
         return self._logits_BV
 
 

@@ -8,7 +8,7 @@ Shapes: H hidden, D dense, V vocabulary, K terms, N columns, all padded to whole
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from torch import Tensor
@@ -48,30 +48,38 @@ def dense_layer_for(bits: int, leaks: bool) -> Callable[..., None]:
 
 
 class OneRowHead:
-    """The head of one row; h [1, H], `dense` and `out` are its buffers, `head` has the parameters of both layers."""
+    """The head of one row: its buffers are h [1, H], the dense layer's if there is one, and out.
 
-    def __init__(self, h: Tensor, head: Sequence[Tensor], dense: Tensor, out: Tensor) -> None:
-        W, b, O, o = head
+    `head` has the parameters of the dense layer, if there is one, and of the output layer.
+    """
+
+    def __init__(self, buffers: Sequence[Tensor], head: Sequence[Tensor]) -> None:
+        h, x, *after = buffers
+        W, b, *behind = head
         bits = 8 * h.element_size()
         width = panel(h.dtype)
-        (_, H, _), (_, D, _) = W.shape, O.shape
-        self._dense = dense_layer_for(bits, True)
-        self._out = dense_layer_for(bits, False)
-        # A panel of W gives a panel of the activations.
-        self._panels = (dense[0].view(-1, width), W, b.view(-1, width))
-        self._H, self._width = H, width
+        # The first layer is the one whose columns are divided.
+        self._first = dense_layer_for(bits, bool(behind))
+        # A panel of W gives a panel of what comes out.
+        self._panels = (x[0].view(-1, width), W, b.view(-1, width))
+        self._H, self._width = W.shape[1], width
         self._h = h.data_ptr()
-        self._out_call = (*(x.data_ptr() for x in (out, dense, O, o)), D, len(o))
+        self._then: Callable[[], None] | None = None
+        if behind:
+            (out,), (O, o) = after, behind
+            addresses = (tensor.data_ptr() for tensor in (out, x, O, o))
+            self._then = partial(dense_layer_for(bits, False), *addresses, O.shape[1], len(o))
         self._ready: dict[int, Callable[[], None]] = {}  # by the number of threads
 
     def logits(self, threads: int) -> None:
         """Compute the logits on this many threads."""
         if threads not in self._ready:
-            calls = [self._dense_call(panels) for panels in workers.divided(len(self._panels[0]), threads)]
-            self._ready[threads] = parallel_calls.ready(self._dense, np.array(calls, np.int64), threads)
+            calls = [self._first_call(panels) for panels in workers.divided(len(self._panels[0]), threads)]
+            self._ready[threads] = parallel_calls.ready(self._first, np.array(calls, np.int64), threads)
         self._ready[threads]()
-        self._out(*self._out_call)
+        if self._then:
+            self._then()
 
-    def _dense_call(self, panels: slice) -> tuple[int, ...]:
+    def _first_call(self, panels: slice) -> tuple[int, ...]:
         x, W, b = (start(tensor, panels.start) for tensor in self._panels)
         return x, self._h, W, b, self._H, (panels.stop - panels.start) * self._width

@@ -15,8 +15,8 @@
 //   backward   partial sums of dh to the units' owners  (each block has the gradients of its own gate columns alone)
 //
 // Eight warps of a block compute. Four more, the porters, have few registers and carry: forward they send h to the other blocks
-// and write it to memory; back they bring the records of turns to come, and write the gates' gradients to memory. What is to
-// be carried leaves one after the other, and whoever sends it waits for that.
+// and write it to memory; back they bring the records of turns to come, and write the gates' gradients to memory. They
+// send one message after the other, and wait until each has left.
 //
 // HIDDEN, TILES (matrix tiles a warpgroup), ROWS, CHAINS and CELL are given at compilation. Layouts shared with persistent.py:
 //
@@ -254,7 +254,7 @@ forward(const Quad* weights, const Gates* pre_x, const int* ids, const Gates* bi
                 await_written(c);
                 if (t + 1 < T) {
                     const u32 box = boxes + 8 * made;
-                    // The block's own slice is there. Not to be said any earlier: whoever hears it relies on the porters having met.
+                    // The block's own slice is there. The box must not say so earlier: a reader takes it as proof that the porters have met.
                     if (porter == 0) gate_expect(box, (BLOCKS - 1) * SLICE);
                     if (CHAINS > 1) {
                         if (porter == 0) spread(address(slice), exchange + made * MAIL, box, me.block);

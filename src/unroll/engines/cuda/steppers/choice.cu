@@ -67,8 +67,8 @@ struct Symbols {  // what a lane knows of its symbols; KEPT of them at most, or 
 };
 
 // Not inlined: however a stream is placed, the same instructions draw for it. A lane has `each` symbols, and
-// brings their logits where it can keep them. What is found is told, step and symbol, in so many places so far apart, before
-// anything else is done. The likelihood is (logit, sum of e to the logit), both below the highest.
+// brings their logits where it can keep them. The step and its symbol are written first of all, to `copies` places that lie
+// `apart`. The likelihood is (logit, sum of e to the logit), both below the highest.
 template <int KEPT>
 __device__ __noinline__ int choose(const Row& row, const float* logits, float4 brought, int V, double aimed, double2* likelihood,
                                    volatile u64* told = nullptr, int copies = 0, int apart = 0, unsigned step = 0) {
@@ -94,7 +94,7 @@ __device__ __noinline__ int choose(const Row& row, const float* logits, float4 b
         found = __reduce_min_sync(FULL, found);
     } else {
         unsigned lowest = 0;                     // symbols of a lower rank are ruled out;
-        int ties = 0x7fffffff, ties_before = 0;  // of those at this rank, so many stay, the first ones
+        int ties = 0x7fffffff, ties_before = 0;  // of those at this rank the first `ties` stay
         if (KEPT && row.temperature != 1.0) s.each([&](int, float logit, int i) { s.e[i] = exp(s.tempered(logit)); });
         if (row.top_k > 0) {
             const int k = (int)min(row.top_k, (i64)V);

@@ -32,10 +32,11 @@ def knows(cell: RecurrentCell) -> bool:
 
 
 def supports(model: Model, procedure: str) -> bool:
-    """Whether the model computes on an NVIDIA GPU, in float32, with a cell that is known here."""
+    """Whether the model computes on an NVIDIA GPU, in float32, with a dense layer and a cell that is known here."""
     return (
         model.device.type == "cuda"
         and model.dtype == torch.float32
+        and model.experiments[0].dense > 0
         and knows(model.cell)
         and model.experiments[0].layers <= MOST_LAYERS
         and procedure in PROCEDURES

@@ -9,7 +9,7 @@
 // layer's own h, from the first to the last; then those of what is below, whose sum is added to the first.
 //
 // A unit of the matrices is 16 columns by 8 rows by 16 terms. Lane 4·g + t brings of every chunk the terms 4·t … 4·t + 3: of
-// weights the columns g and g + 8, of h row g: 512 bytes side by side. `weights.py` tells how they lie. It ends with those two columns of rows 2·t and
+// weights the columns g and g + 8, of h row g: 512 bytes side by side. `weights.py` says how they lie. It ends with those two columns of rows 2·t and
 // 2·t + 1, which are two gates of a unit; the other two are in the lane whose g is odd where this one's is even.
 
 #define LOW 2048.0f  // what low is times
@@ -54,7 +54,7 @@ __device__ __forceinline__ void matrix_product(float (&sums)[4], const uint4& w,
 template <int TILES>
 struct Sums {
     float high[TILES][4] = {}, low[TILES][4] = {};
-    // One chunk of a group's weights, and of so many tiles of rows.
+    // Adds the products of one chunk of a group's weights with that chunk of TILES tiles of rows.
     __device__ __forceinline__ void add(const uint4& w_high, const uint4& w_low, const uint4 (&x)[TILES]) {
 #pragma unroll
         for (int i = 0; i < TILES; ++i) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ float4 gates_of(const float4& v, int lane) {
     return odd ? make_float4(first, v.y, second, v.w) : make_float4(v.x, first, v.z, second);
 }
 
-// As `layer`, of so many tiles of eight rows.
+// The same as `layer`, for TILES tiles of eight rows.
 template <int TILES>
 __device__ __forceinline__ void layer_of_halves(const Step& s, const Place& p, int number, const float4* weights, int group, int first_tile) {
     const Arguments& a = s.a;

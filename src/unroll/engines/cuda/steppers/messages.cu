@@ -1,7 +1,7 @@
 // One stream: values travel between blocks with the number of their step. Follows many.cu.
 //
 // Nothing is overwritten that somebody may still read. A step's tokens need all of its logits, these all of dense, that
-// all of h, and h needs the token before: whoever writes the values of a step has seen that everyone is done with those of
+// all of h, and h needs the token before: a block that writes the values of a step has seen that all are done with those of
 // two steps ago, and with dense of the last. So h and logits have two places each, and dense has one. Tokens have many, since
 // windows that do not predict yet may be behind. While tokens are given, and nothing is predicted, a layer
 // waits for the one above instead.
@@ -13,7 +13,7 @@
 #define TOLD 64  // tokens, of which a stream that runs on needs four
 #define CHOOSER (ALONE_WARPS - 1)  // in a block that has one
 
-// A value and the step it is of are written and read as one; whoever needs it looks until the step is the right one.
+// A value and its step are written and read as one; a reader looks until the step is the right one.
 __device__ __forceinline__ void tell(u64* line, float value, unsigned step) {
     asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(line), "r"(__float_as_uint(value)), "r"(step) : "memory");
 }
@@ -38,8 +38,8 @@ __device__ __forceinline__ uint4 look(const u64* line) {
     return v;
 }
 
-// So many values of a step, brought to the warp's own shared memory; a lane asks for so many pairs at once, and again only for
-// those that have not come. (Whoever asks for all of them again and again keeps everybody's messages waiting.)
+// Brings `count` values of a step to the warp's own shared memory. A lane asks for PAIRS pairs at once, and again only for
+// those that have not come: to ask for all of them again and again would keep everybody's messages waiting.
 template <int PAIRS>
 __device__ __forceinline__ void hear(float4* to, const u64* line, int count, unsigned step, int lane) {
     __syncwarp();
@@ -114,7 +114,7 @@ struct Items {
     }
 };
 
-// Weights of so many groups are brought to shared memory.
+// Brings the weights of `groups` groups to shared memory.
 __device__ __forceinline__ void settle_groups(const Arguments& a, const Place& p, int first, int groups) {
     const i64 size = p.parts * 128;
     const float4* from = (const float4*)(a.weights + p.weights) + first * size;
@@ -132,7 +132,8 @@ __device__ __forceinline__ void add_group(float (&sums)[1][COLUMNS], const Argum
     else add_row<ACROSS>(sums, (const float4*)(a.weights + p.weights) + group * size + offset, row, parts, lane);
 }
 
-// Draws for each step as soon as there are logits, and tells it in so many places so far apart; one writes it down.
+// Draws for each step as soon as there are logits, and writes the symbol to `copies` places that lie `apart`; the block that
+// `writes` keeps it.
 __device__ __forceinline__ void choosing(const Arguments& a, const Row& row, bool writes, volatile u64* told, int copies, int apart) {
     const int lane = threadIdx.x % 32, each = (a.V + 31) / 32, first = lane * each;
     const u64* line = nearest_copy(a) + 2 * a.layers * a.H + a.D;

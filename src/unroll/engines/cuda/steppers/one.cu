@@ -20,7 +20,7 @@ __device__ __forceinline__ void running_on(const Arguments& a, const Place& p, i
             float* c = a.c + number * H + u;
             float state = n == 0 ? a.weights[p.first_c + u] : *c;
 #endif
-            // Where no token tells that the layer above is done with what stands where this step's h will.
+            // Where no token shows that the layer above has read what this step's h will overwrite.
             if (given && t >= 2 && number + 1 < a.layers) hear<16>(scratch, line + half_next + 2 * H, H, (unsigned)now - 1, lane);
             if (n == 0) recall(scratch, first_h, H, lane);
             else if (t == 0) recall(scratch, a.h + half, H, lane);

@@ -47,9 +47,9 @@ struct Place {  // where a product's parts lie among the weights, in floats
     i64 weights, bias, peepholes, first_h, first_c;
     i64 groups, parts;  // of 16 columns; of 32 terms
     i64 resident;       // where in shared memory, or -1
-    // Of a stream alone: the blocks that do this product and no other, and how many groups each of them does; of windows,
-    // the tiles of rows of a block, of which so many are multiplied at once; and so many places for chunks that come, each with
-    // room for so many of one tile.
+    // For a stream alone: the blocks that do this product and no other, and how many groups each of them does. For windows:
+    // a block's tiles of rows, and how many of them it multiplies at once; its slots for chunks that come, and how many
+    // chunks of one tile a slot holds.
     i64 block, blocks, each, tiles, at_once, slots, room;
     i64 table;   // where in shared memory is what each symbol means for a block's units, or -1
     i64 shared;  // bytes of shared memory in all of a block of windows
@@ -73,7 +73,7 @@ struct Arguments {
     u64* line;          // [COPIES, 2 · layers · H + D + 2 · padded V + TOLD] values, and the steps they are of, of one stream
     i64 now;
     int layers, streams, windows, rolling, H, D, V, padded_V;
-    int steps, quiet, chooses;  // of the steps, so many at first draw nothing
+    int steps, quiet, chooses;  // the first `quiet` of the steps draw nothing
     int halves;                 // whether layers multiply as halves.cu does, and h is as there
     int scratch;                // where in shared memory the warps' own begins, in floats
     float leak;
@@ -82,7 +82,7 @@ struct Arguments {
 
 extern __shared__ float4 pool[];
 
-// All blocks have come here with so many of their warps, and each sees what the others wrote before.
+// Waits until COMING warps of every block have come here; each then sees what the others wrote before.
 template <int COMING>
 __device__ __forceinline__ void meet(unsigned* arrived, unsigned& epoch) {
     ++epoch;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void multiply(float (&sums)[COLUMNS], const float4& x
     }
 }
 
-// sums[r][q] += row r · column q of the lane's four, over the lane's share of so many parts; all their loads come first.
+// sums[r][q] += row r · column q of the lane's four, over the lane's share of PARTS parts; all their loads come first.
 template <bool ACROSS, int ROWS, int PARTS>
 __device__ __forceinline__ void add_parts(float (&sums)[ROWS][4], const float4* w, const float4* const (&rows)[ROWS], int part) {
     float4 x[PARTS][ROWS];

@@ -3,7 +3,7 @@
 // A block has four groups of columns, 16 units, whose weights it keeps, and some tiles of eight windows. Four of its warps multiply, each
 // with a group, some tiles at a time, a pass: 64 columns are what the matrix units take at once, both operands from shared memory.
 // Four more are the cell. Beside them, two warps bring h, which comes by itself a few chunks ahead, when they have seen that it has been
-// written; and one tells what the block has written. None of them waits for another longer than it must.
+// written; and one says what the block has written. None of them waits for another longer than it must.
 //
 // A layer above the first has twice the terms, and so two blocks for the same columns: one multiplies the layer's own h, early, and
 // sends the sums to the other one's shared memory; that one multiplies h of the layer below, and is the cell.
@@ -18,9 +18,9 @@
 // What comes out is bit for bit what halves.cu makes of the same chunks: the two instructions add up alike.
 
 #define TILE 8
-#define SPREAD 32  // counts lie so far apart: whoever looks at one is in nobody's way
-#define BEHIND (TOLD / 2)  // steps that a tile may be behind another, which is looked after every
-#define OFTEN (TOLD / 4)   // so many steps
+#define SPREAD 32  // numbers from one count to the next, so that its readers are in nobody's way
+#define BEHIND (TOLD / 2)  // steps that a tile may be behind another, which is checked
+#define OFTEN (TOLD / 4)   // every OFTEN steps
 #define GROUPS 4   // of a block's columns, one for each of the warps that multiply, and of those that are the cell
 #define BRINGERS 2
 #define WINDOWS_WARPS (2 * GROUPS + BRINGERS + 1)
@@ -53,7 +53,7 @@ struct Part {
     int tile, tiles, all_tiles;
     int early, others, passes;  // tiles that are a pass of their own; passes over the others; and over all
     int chunks;                 // of the terms
-    int slots, room;            // for chunks that come, each with room for so many of one tile
+    int slots, room;            // for chunks that come: how many, and how many chunks of one tile each holds
     u32 ring;
     float4* sums;  // of tiles that wait for their cell
     float* state;  // c, or where there is none, h
@@ -82,11 +82,11 @@ struct Part {
         return pass < before ? 0 : early + (others ? (pass - before) * (tiles - early) / others : 0);
     }
     __device__ __forceinline__ int tile_at(int place) const { return place < tiles ? place : place - tiles; }
-    // So many chunks of so many tiles come at a time.
+    // How many chunks of these tiles come at a time.
     __device__ __forceinline__ int stage(int tiles) const {
         return chunks % 4 == 0 && 4 * tiles <= room ? 4 : 2 * tiles <= room ? 2 : 1;
     }
-    // Tiles whose h is told of before the others': nothing waits for a first layer that is the last.
+    // How many tiles announce their h before the others: none where the first layer is the last, for nothing waits for it.
     __device__ __forceinline__ int told_early(int layers) const { return layers > 1 ? min(EARLY, tiles) : 0; }
     __device__ __forceinline__ int place(int tile, int warp, int lane) const { return (tile * GROUPS + warp) * 32 + lane; }
 };
@@ -226,7 +226,7 @@ struct Ring {
     }
 };
 
-// A count that a lane looks at: what it is when so many steps are done.
+// A count that a lane reads, and what it comes to when a number of steps is done.
 struct Count {
     const unsigned* at;
     unsigned begun, each;

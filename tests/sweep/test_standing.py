@@ -1,0 +1,106 @@
+"""`unroll sweep --status`: what a sweep's folder alone says, during the work and after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sweeping
+from commands import unroll
+
+from unroll.base import locks
+from unroll.base.errors import RunError
+from unroll.sweep.folder import SweepFolder
+from unroll.sweep.launchers import Progressed
+from unroll.sweep.standing import Standing, standing
+
+
+def states(folder: Path) -> list[str]:
+    return [fleet.state for fleet in standing(SweepFolder(folder)).fleets]
+
+
+def test_while_it_is_at_work_the_fleet_that_trains_is_running_and_others_wait(tmp_path: Path) -> None:
+    reports = sweeping.follow(tmp_path, sweeping.small(seed=range(4)), most=2)
+    seen: Standing | None = None
+    for report in reports:
+        if isinstance(report, Progressed) and report.batch == 7 and seen is None:
+            seen = standing(SweepFolder(tmp_path))
+    assert seen is not None
+    first, second = seen.fleets
+    assert (first.state, first.batch, first.batches, first.runs, first.ended) == ("running", 6, 10, 2, 0)
+    assert f"process {os.getpid()} on" in str(first.holder)
+    assert first.holder == seen.driver or first.holder
+    assert first.seconds_left is not None
+    assert first.seconds_left > 0
+    assert (second.state, second.batch, second.holder) == ("waiting", 0, None)
+    after = standing(SweepFolder(tmp_path))
+    assert after.counted() == {"ended": 2}
+    assert after.driver is None
+
+
+def test_a_fleet_that_was_left_is_interrupted_and_one_that_was_killed_is_lost(tmp_path: Path) -> None:
+    reports = sweeping.follow(tmp_path, sweeping.small(seed=range(2)), most=2)
+    for report in reports:
+        if isinstance(report, Progressed) and report.batch == 4:
+            break
+    reports.close()  # type: ignore[attr-defined]
+    assert states(tmp_path) == ["interrupted"]
+    for run in (tmp_path / "runs").iterdir():
+        folder = SweepFolder(tmp_path).run(run.name)
+        folder.status = {**folder.status, "state": "training"}  # what a process that was killed has written
+    assert states(tmp_path) == ["lost"]
+    sweeping.drive(tmp_path, None)
+    assert states(tmp_path) == ["ended"]
+
+
+def test_a_run_that_another_machine_trains_is_running_there(tmp_path: Path) -> None:
+    sweeping.drive(tmp_path, sweeping.small(seed=range(2)), most=1)
+    run = next((tmp_path / "runs").iterdir())
+    folder = SweepFolder(tmp_path).run(run.name)
+    folder.status = {**folder.status, "state": "training"}
+    (run / locks.NAME).write_text("77\nnode9\n")
+    fleets = standing(SweepFolder(tmp_path)).fleets
+    assert sorted(fleet.state for fleet in fleets) == ["ended", "running"]
+    assert any("process 77 on node9" in str(fleet.holder) for fleet in fleets)
+
+
+def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is no sweep"):
+        standing(SweepFolder(tmp_path))
+    refused = unroll("sweep", "--status", tmp_path)
+    assert (refused.code, "is no sweep" in refused.err) == (2, True)
+    refused = unroll("sweep", "--status", tmp_path, "--most", 3)
+    assert (refused.code, "--status needs nothing else" in refused.err) == (2, True)
+
+
+def test_the_command_shows_a_sweep_that_another_process_trains_and_then_lost(tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("to be or not to be, that is the question. " * 50)
+    command = [
+        sys.executable, "-m", "unroll", "sweep", text, "--k2", 10, "--k1", 5, "--hidden", 8, "--dense", 12, "--rows", 4,
+        "--threads", 1, "--batches", 1_000_000, "--device", "cpu", "--seeds", 2, "--most", 1, "--save-every", 5,
+        "--evaluations", 2, "--quiet", "--out", out,
+    ]  # fmt: skip
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + 60
+            while not (out / "plan.json").exists() or not standing(SweepFolder(out)).fleets[0].batch:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            shown = unroll("sweep", "--status", out)
+            assert shown.code == 0
+            assert "2 fleets: 1 running, 1 waiting" in " ".join(shown.out.split())
+            assert f"Held by process {process.pid} on" in " ".join(shown.out.split())
+        finally:
+            process.send_signal(signal.SIGKILL)
+    shown = unroll("sweep", "--status", out, "--json")
+    known = json.loads(shown.out)
+    assert known["driver"] is None
+    assert known["counts"] == {"lost": 1, "waiting": 1}
+    assert "--resume goes on with it" in " ".join(unroll("sweep", "--status", out).out.split())
