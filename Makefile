@@ -24,8 +24,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	rm -rf demo
 	$(BIN)/unroll data info stdlib --min-count 50
-	$(BIN)/unroll train stdlib --min-count 50 --preset small --batches 1000 --k1 50 --k2 50 --learning-rate 0.004 \
-		--test-tokens 3000 --out demo/run
+	$(BIN)/unroll train stdlib --min-count 50 --preset small --batches 3000 --test-tokens 3000 --out demo/run
 	@echo; echo "--- windowed:"
 	$(BIN)/unroll sample demo/run --prompt "def " --length 500 --temperature 0.6 --seed 1
 	@echo; echo "--- progressive:"

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import parity
+import preset_small
+import time_to_loss
 
 from unroll.studies.benchmark import picture, power, record
 from unroll.studies.benchmark.contestants import TITLES
@@ -35,11 +37,15 @@ def blocks() -> dict[str, dict[str, str]]:
             "profiles": "\n\n".join(profile(loaded(name)) for name in PROFILES),
             "cpu": cpus(_processors()),
             "cpu-narrow": cpus_in_bfloat16(_processors()),
+            "time-to-loss": times_to_loss(),
             "cpu-cells": cpus_of_cells({cell: _processors(cell) for cell in ("gru", "rnn")}),
             "parity": "\n".join(parity.verdict(parity.GPU)),
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
-        "training.md": {"fine-tuning": fine_tuned(json.loads((RESULTS / "training" / "fine_tuning.json").read_text()))},
+        "training.md": {
+            "preset-small": candidates(),
+            "fine-tuning": fine_tuned(json.loads((RESULTS / "training" / "fine_tuning.json").read_text())),
+        },
         "sampling.md": {
             f"{device}-{what}": made(loaded(record_of))
             for device, record_of in (("gpu", "sampling_h200.json"), ("cpu", "sampling_cpu.json"))
@@ -186,6 +192,33 @@ def cpus_in_bfloat16(records: Mapping[str, Any]) -> str:
         cast = (f"{case['autocast_ms']:.1f}", f"{case['autocast_ratio']:.2f}")
         rows.append((name, *_what(case), f"{case['bfloat16_ms']:.1f}", *peer, *cast))
     return table(columns, rows)
+
+
+def times_to_loss() -> str:
+    """CPU seconds of the preset and of every rate of the plain script, mean over seeds, by processor and loss."""
+    rows = []
+    for path in sorted(time_to_loss.RECORDS.glob("time_to_loss_*.json")):
+        content = json.loads(path.read_text())
+        names = [name for name in content["curves"] if name != time_to_loss.OURS]
+        for level in content["levels"]:
+            seconds = level["seconds"]
+            rates = sorted(names, key=lambda name: float(name.split()[-1]))
+            cells = (f"{seconds[name]:.1f}" if name in seconds else "–" for name in (time_to_loss.OURS, *rates))
+            rows.append((content["processor"], f"{level['nats']:.2f}", *cells, f"{level['times_faster']:.2f}"))
+    columns = ("processor", "nats a character", time_to_loss.OURS)
+    columns += (*(f"the script, {rate:g}" for rate in time_to_loss.RATES), "times faster than its best")
+    return table(columns, rows)
+
+
+def candidates() -> str:
+    """Perplexities of the candidates for the small preset at the last mark, and their mean ranks."""
+    content = json.loads(preset_small.RECORD.read_text())
+    rows = []
+    for name, perplexity in content["perplexity_at_the_last_mark"].items():
+        title = f"**{name}**" if name == content["choice"] else name
+        cells = (f"{perplexity[text]:.3f}" for text in preset_small.TEXTS)
+        rows.append((title, *cells, f"{content['mean_rank'][name]:.2f}"))
+    return table(("settings", *(text.capitalize() for text in preset_small.TEXTS), "mean rank"), rows)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

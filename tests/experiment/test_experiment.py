@@ -96,7 +96,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert (e.optimiser, e.learning_rate, e.clip, e.batches) == ("adam", 0.001, 50.0, 12_800)
     assert (e.peepholes, e.forget_bias, e.rotation, e.scheme.reset) == ("paper", 0.0, "random", "epoch")
     small = Experiment(**PRESETS["small"])
-    assert (small.hidden, small.batches) == (128, 2000)
+    assert (small.hidden, small.layers, small.scheme.k2) == (128, 1, 100)
 
 
 def test_an_unknown_table_or_key_is_answered_with_the_one_meant() -> None:

@@ -41,7 +41,14 @@ def option(help: str, *names: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, show_default=False)
 
 
-Preset = Annotated[str, option("paper, or small (hidden 128, 2,000 batches) [paper].")]
+def _in_words(preset: Mapping[str, Any]) -> str:
+    """What a preset sets."""
+    scheme = preset["scheme"]
+    values = {name: value for name, value in preset.items() if name != "scheme"} | {"k1": scheme.k1, "k2": scheme.k2}
+    return ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in values.items())
+
+
+Preset = Annotated[str, option(f"paper, or small: {_in_words(PRESETS['small'])} [paper].")]
 Config = Annotated[
     Path | None, option("Start from the settings of a run.toml, or of a run's folder; other options go on top.")
 ]
@@ -119,10 +126,16 @@ def with_keys() -> set[str]:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The settings behind a preset's name."""
+    """The settings behind a preset's name: the experiment's own."""
     if name not in PRESETS:
         raise ConfigurationError(f"--preset must be one of {', '.join(PRESETS)}. Got {name!r}.")
-    return PRESETS[name]
+    return {setting: value for setting, value in PRESETS[name].items() if setting != "scheme"}
+
+
+def preset_pace(name: str) -> dict[str, int]:
+    """The k1 and k2 of a preset's scheme, where it has one: they go with any training procedure."""
+    scheme = PRESETS.get(name, {}).get("scheme")
+    return {"k1": scheme.k1, "k2": scheme.k2} if scheme else {}
 
 
 def require_save_every(batches: int | None) -> None:

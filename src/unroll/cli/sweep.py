@@ -160,7 +160,7 @@ def _grid(said: dict[str, Any], wrong: list[str], written: Written | None) -> li
     if 1 <= said.get("seeds", 0) <= grids.MOST:
         axes["seed"] = list(range(said["seeds"]))
     single = {name: value for name, value in options.said(said).items() if name not in kinds}
-    base |= _collected(wrong, lambda: options.preset(said["preset"])) or {}
+    base |= _collected(wrong, lambda: {**options.preset(said["preset"]), **options.preset_pace(said["preset"])}) or {}
     return grids.grid(**{**base, **single, **axes, "corpus": corpora, "scheme": schemes})
 
 

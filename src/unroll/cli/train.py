@@ -95,7 +95,8 @@ def train(
         written = None if config is None else config_file.read(config)
         choose = written.scheme if written else experiments.scheme_options
         chosen = choose(scheme, train, scheme_fields.pop("sample", None))
-        experiment, text, folder = _new(corpus, settings, chosen | scheme_fields, preset, out, written)
+        fields = chosen | options.preset_pace(preset) | scheme_fields
+        experiment, text, folder = _new(corpus, settings, fields, preset, out, written)
     if not quiet:
         kind = text.vocabulary.kind
         say_words(f"{text.name}: {text.tokens:,} tokens ({kind}), {text.unique:,} different; {experiment.scheme}.")

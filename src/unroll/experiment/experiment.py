@@ -38,7 +38,18 @@ from unroll.experiment.settings import (
 )
 from unroll.experiment.usual_words import answers_usual_words, for_toml
 
-PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "small": {"hidden": 128, "batches": 2000}}
+# The values of `small` were chosen by measurement: benchmarks/preset_small.py.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "small": {
+        "scheme": Scheme(k1=100),
+        "hidden": 128,
+        "dense": 128,
+        "rows": 16,
+        "learning_rate": 0.008,
+        "batches": 6000,
+    },
+}
 SEEDS = 2**63
 LONGEST_TEXT = 4_096  # characters of a path, or of all patterns
 MOST_LAYERS, MOST_UNITS, MOST_ROWS = 1_000, 1_000_000, 1_000_000
@@ -66,9 +77,9 @@ def is_separator(value: Any) -> bool:
 class Experiment:
     """Everything that decides a run.
 
-    >>> small = Experiment(corpus="stdlib", scheme=Scheme(k1=40), **PRESETS["small"])
+    >>> small = Experiment(corpus="stdlib", **PRESETS["small"])
     >>> small.hidden, small.scheme.k1, small.batches
-    (128, 40, 2000)
+    (128, 100, 6000)
     >>> read_toml(write_toml(small)) == small
     True
     """
