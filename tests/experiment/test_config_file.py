@@ -67,8 +67,10 @@ def test_a_preset_goes_on_top_of_the_file(tmp_path: Path, run: Path) -> None:
         "train", "--config", run, "--preset", "small", "--batches", 2, "--out", tmp_path / "s", "--threads", 1
     )
     assert result.code == 0, result.err
-    assert load(tmp_path / "s").experiment.hidden == 128
-    assert load(tmp_path / "s").experiment.dense == 12
+    written, begun = load(run).experiment, load(tmp_path / "s").experiment
+    assert (begun.hidden, begun.rows, begun.learning_rate) == (128, 16, 0.008)
+    assert (begun.scheme.k1, begun.scheme.k2) == (100, 100)
+    assert (begun.scheme.number, begun.seed, begun.clip) == (written.scheme.number, written.seed, written.clip)
 
 
 def test_a_text_that_has_changed_is_refused_unless_it_is_named(run: Path, tmp_path: Path) -> None:
