@@ -1,4 +1,4 @@
-"""Judges which runs take an update, in torch's own operations. The plain update and the CPU's updates share it.
+"""Judges which runs take an update, in torch's own operations. The plain update and the CPU's share all of it, the GPU's its gradients.
 
 Shapes: M runs, K scored positions, B rows.
 """
