@@ -86,6 +86,7 @@ def test_a_run_folder_holds_what_the_spec_says_and_no_checkpoints(run: Path) -> 
         "status.json",
         "vocabulary.json",
         "weights.safetensors",
+        "best.safetensors",
         "metrics.jsonl",
         "samples.jsonl",
         "perplexity.png",

@@ -49,8 +49,9 @@ def test_every_setting_is_an_option_with_a_sentence_of_help(name: str) -> None:
 def test_every_field_stands_in_a_table_of_run_toml() -> None:
     begun = {"parent": "0" * 64, "parent_weights": "0" * 64, "added_symbols": 0, "updates_before": 9}
     filled = Experiment(
-        kind="ids", separator=",", evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3), **begun
-    )
+        kind="ids", separator=",", evaluations=8, test_tokens=5, threads=1, scheme=Scheme(k3=3),
+        patience=3, target=5.0, minutes=2.0, **begun,
+    )  # fmt: skip
     parts = {f"{part}_file{fact}": "x" for part in ("validation", "test") for fact in ("", "_sha256")}
     parts |= {f"{part}_file_{fact}": 3 for part in ("validation", "test") for fact in ("bytes", "tokens")}
     both = (replace(filled, validation=5), replace(filled, **parts))

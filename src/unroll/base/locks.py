@@ -147,9 +147,10 @@ def _is(path: Path, file: BinaryIO) -> bool:
 def _sign(file: BinaryIO) -> None:
     began = _began(os.getpid())
     lines = (str(os.getpid()), this_machine(), *([] if began is None else [str(began)]))
-    os.ftruncate(file.fileno(), 0)
-    os.lseek(file.fileno(), 0, os.SEEK_SET)
-    os.write(file.fileno(), "".join(f"{line}\n" for line in lines).encode())
+    file.seek(0)
+    file.truncate()
+    file.write("".join(f"{line}\n" for line in lines).encode())
+    file.flush()
 
 
 def _release(path: Path, file: BinaryIO, process: int) -> None:

@@ -1,4 +1,6 @@
-"""Judges which runs take an update, in torch's own operations. The plain update and the CPU's share all of it, the GPU's its gradients.
+"""Judges which runs take an update, in torch's own operations. The plain update and the CPU's share all of it.
+
+The GPU's update shares its gradients.
 
 Shapes: M runs, K scored positions, B rows.
 """
