@@ -7,9 +7,8 @@ clock is its own CPU time, without evaluation. At each mark the model is scored 
 set, windowed and progressive. A training that is in the record already is not done again.
 
 The rule, written before any candidate's last mark was seen: a candidate that diverges, or that is worse at the last
-mark than the preset as
-it was on any of the texts, is out. Of the others the one with the lowest mean rank wins: the windowed loss is ranked
-among the candidates, for each text and at each mark of `RANKED`.
+mark than the preset as it was on any of the texts, is out. Of the others the one with the lowest mean rank wins: the
+windowed loss is ranked among the candidates, for each text and at each mark of `RANKED`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def tensors(run: Run) -> dict[str, torch.Tensor]:
 def result(folder: Path) -> dict[str, Any]:
     """All that must not depend on kills, or on the way to a length: tensors, metrics and status but for clocks."""
     held: dict[str, Any] = {}
-    for name in ("weights.safetensors", "optimiser.safetensors"):
+    for name in ("weights.safetensors", "best.safetensors", "optimiser.safetensors"):
         if (folder / name).exists():
             for tensor, value in atomic_files.unseal(folder / name)[0].items():
                 held[f"{name} {tensor}"] = (str(value.dtype), tuple(value.shape), value.numpy().tobytes())
@@ -57,7 +57,7 @@ def result(folder: Path) -> dict[str, Any]:
     return {
         **held,
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in lines],
-        "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating")},
+        "status": {k: v for k, v in status.items() if k not in ("seconds", "evaluating", "clocks")},
         "run": re.sub('source = ".*"', "source = …", (folder / "run.toml").read_text()),
         "vocabulary": (folder / "vocabulary.json").read_text(),
         "files": sorted(path.name for path in folder.iterdir()),

@@ -33,7 +33,7 @@ from unroll.engines.judged_update import JudgedUpdate
 from unroll.runs.folder import RunFolder
 from unroll.training import bookkeeping
 from unroll.training.bookkeeping import Bookkeeping
-from unroll.training.events import Ended, Event, Stepped, Warned
+from unroll.training.events import Ended, Evaluating, Event, Resumed, Stepped, Warned
 from unroll.training.learner import Learner
 from unroll.training.loop import train_fleet
 
@@ -159,8 +159,9 @@ def train(procedure: str, folder: str | Path, resume: bool = False, **changes: A
 def train_until(procedure: str, folder: str | Path, batch: int) -> None:
     """The same, abandoned after a batch as if the machine had gone."""
     for event in (events := follow(procedure, folder)):
-        if event.learner.count == batch and not isinstance(event, Warned | Ended):
-            next(events)  # the save that follows a step
+        if event.learner.count == batch and not isinstance(event, Warned | Ended | Evaluating | Resumed):
+            while isinstance(next(events), Evaluating):  # the save that follows a step, and an evaluation
+                pass
             break
     lose(events)
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,6 +113,19 @@ def test_the_lock_of_another_machine_is_never_broken(tmp_path: Path) -> None:
 def test_the_same_process_number_in_another_container_is_another_machine(tmp_path: Path) -> None:
     (tmp_path / locks.NAME).write_text(f"{os.getpid()}\n{socket.gethostname()}?pidns-123\n")
     assert "Its lock names" in refusal(tmp_path)
+
+
+def test_a_process_that_has_ended_holds_nothing_though_nobody_asked_how(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    until = time.monotonic() + 10
+    while Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < until
+    (tmp_path / locks.NAME).write_text(f"{child}\n{locks.this_machine()}\n")
+    with locks.hold(tmp_path, MISSING, BUSY) as note:
+        assert note is not None
+    os.waitpid(child, 0)
 
 
 def test_a_later_process_of_the_same_number_holds_nothing(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_a_prompt_file_that_cannot_be_read_says_why(run: Path, tmp_path: Path, c
 def test_a_run_that_stopped_is_still_used_and_says_so(run: Path, tmp_path: Path, command: list[object]) -> None:
     import shutil
 
-    copy = tmp_path / "run"
+    copy = run.parent / f"stopped-{command[0]}"  # where its text is found as well
     shutil.copytree(run, copy)
     RunFolder(copy).status = RunFolder(copy).status | {"state": "stopped", "reason": "At batch 9 the loss was nan."}
     result = unroll(*command, copy)

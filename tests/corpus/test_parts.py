@@ -319,5 +319,5 @@ def test_a_sweeps_table_chooses_by_the_validation_set(tmp_path: Path) -> None:
         assert row["validation"] == run.metrics[-1]["validation"]["windowed"]
     (best,) = table.best(rows).values()
     assert best["validation"] == min(row["validation"] for row in rows)
-    assert table.best_mark(best).endswith("chosen on the validation set")
+    assert table.best_mark(best).endswith("lowest on the validation set")
     assert (tmp_path / "sweep" / "table.csv").read_text().splitlines()[0].endswith(",reason,validation")

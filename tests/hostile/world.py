@@ -46,9 +46,10 @@ class World:
         return self.path / "mine"
 
     def copied(self, to: Path) -> World:
-        """Another like it; what is given is copied, and the corpus stays where it is."""
+        """Another like it; what is given is copied. The corpus stays where it is, and is found beside the copy too."""
         shutil.copytree(self.given, to / "given", symlinks=True)
         shutil.copytree(self.mine, to / "mine")
+        (to / self.corpus.name).symlink_to(self.corpus)
         return World(to, self.corpus)
 
     def run(self, worker: Worker, words: str) -> Ended:

@@ -110,7 +110,7 @@ def test_corpora_are_opened_once_each(tmp_path: Path, monkeypatch: pytest.Monkey
         path.write_text("abcdefgh " * 40 + path.name)
     opened: list[str] = []
     whole = Corpus.named.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(Corpus, "named", classmethod(lambda cls, e: opened.append(e.corpus) or whole(cls, e)))
+    monkeypatch.setattr(Corpus, "named", classmethod(lambda cls, e, v: opened.append(e.corpus) or whole(cls, e, v)))
     rows = train_all(small(corpus=[str(p) for p in paths], k1=[2, 4], seed=[0, 1], batches=2), tmp_path / "out", most=3)
     assert {row["state"] for row in rows} == {"finished"}
     assert sorted(opened) == [str(p) for p in paths]

@@ -36,7 +36,7 @@ def test_what_a_run_takes_on_the_disk_is_estimated_well(
     cell: str, optimiser: str, precision: str, dense: int, tmp_path: Path
 ) -> None:
     settings = {"cell": cell, "optimiser": optimiser, "precision": precision, "kernel": "reference", "batches": 3}
-    corpus, experiment = tiny_corpus(), tiny(hidden=48, dense=dense, **settings)
+    corpus, experiment = tiny_corpus(), tiny(hidden=80, dense=dense, **settings)
     check_estimate(experiment, corpus, tmp_path / "run")
 
 

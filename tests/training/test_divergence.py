@@ -169,13 +169,14 @@ def test_an_evaluation_without_a_finite_perplexity_ends_its_run_alone_with_the_w
 ) -> None:
     healthy = uninterrupted(FLEET)
     point = min(point for point in evaluation_points(killing.BATCHES) if point >= at)
-    scores = Bookkeeping._scores
+    score = Bookkeeping._score
 
-    def hopeless(books: Bookkeeping, procedure: str) -> dict[int, float]:
-        bad = {SICK: float("inf")} if books.learner.count == point else {}
-        return {m: bad.get(m, score) for m, score in scores(books, procedure).items()}
+    def hopeless(books: Bookkeeping, lines: dict[int, dict[str, Any]], *rest: Any, **more: Any) -> None:
+        score(books, lines, *rest, **more)
+        if books.learner.count == point and SICK in lines:
+            lines[SICK]["perplexity"] = dict.fromkeys(lines[SICK]["perplexity"], float("inf"))
 
-    monkeypatch.setattr(Bookkeeping, "_scores", hopeless)
+    monkeypatch.setattr(Bookkeeping, "_score", hopeless)
     sick = killing.outs(tmp_path, FLEET)[SICK]
     held: dict[str, torch.Tensor] = {}
     for event in killing.follow(FLEET, tmp_path):

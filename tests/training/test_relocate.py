@@ -99,7 +99,7 @@ def test_where_no_kernel_knows_the_cell_in_its_precision_that_is_said_without_su
 def test_what_may_differ_on_resume_is_said_to_whoever_asks_for_something_else(tmp_path: Path) -> None:
     told = unroll("train", "--resume", recorded(tmp_path), "--kernel", "reference")
     assert told.code == 2
-    assert "Only --batches, --device, --threads may differ on resume." in told.err
+    assert "Only --batches, --device, --keep-optimiser, --threads may differ on resume." in told.err
 
 
 @pytest.mark.parametrize("asked", ["cuda", "cuda:7", "abacus"])

@@ -212,6 +212,8 @@ def is_gone(named: Holder) -> bool:
         return True
     except OSError:
         pass  # somebody else's
+    if _said_of(named.process)[:1] in (["Z"], ["X"]):  # it has ended, and its parent has not asked how
+        return True
     began = _began(named.process)
     return named.began is not None and began is not None and began != named.began
 
@@ -219,10 +221,17 @@ def is_gone(named: Holder) -> bool:
 def _began(process: int) -> int | None:
     """When a process began, in the system's own units; None where it does not say."""
     try:
-        status = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
-        return int(status.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
+        return int(_said_of(process)[19])
+    except (ValueError, IndexError):
         return None
+
+
+def _said_of(process: int) -> list[str]:
+    """What Linux says of a process, from its state on; nothing elsewhere."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return []
 
 
 def take(handle: int, wait: bool = False) -> bool | None:

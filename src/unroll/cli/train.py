@@ -199,7 +199,7 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
     from unroll.runs.folder import RunFolder
 
     run = RunFolder(resume).experiment
-    may = ", ".join(f"--{name}" for name in sorted(_RESUMABLE))
+    may = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(_RESUMABLE))
     wrong = [
         f"{name} is {getattr(run, name)} in this run; got {value}. Only {may} may differ on resume."
         for name, value in settings.items()
