@@ -36,7 +36,7 @@ def test_what_a_run_begins_from_is_said_on_the_screen(tmp_path: Path, run: Path,
     symbols = f"its {V} symbols and 2 new ones ('X' (U+0058), 'Y' (U+0059))"
     assert f"From {run}: its weights after 12 batches, {symbols}" in words
     assert "the optimiser begins anew." in words
-    assert "What is not given is as it was there, but for --batches and evaluations." in words
+    assert "What is not given is as it was there, but for --batches, evaluations and what ends a run early." in words
     assert "carried states" not in words
     assert words.count(CANNOT) == 1
     shown = json.loads(unroll("eval", tmp_path / "child", "--json").out)

@@ -27,6 +27,7 @@ def begun(
     out: Path | None,
     new_symbols: str,
     optimiser_state: str,
+    weights: str,
 ) -> tuple[Start, Path]:
     """What a new run begins from, and its folder; everything is checked before there is one."""
     if corpus is None:
@@ -39,7 +40,7 @@ def begun(
 
     if out is not None:
         RunFolder(out).refuse_occupied()
-    parent = parents.read(run, optimiser_state)
+    parent = parents.read(run, optimiser_state, weights)
     length = {name: value for name, value in options.preset(preset).items() if name == "batches"}
     given = {"corpus": corpus, **length, **settings}
     experiment = parents.experiment_of(parent, given, _scheme(*scheme), optimiser_state)
@@ -66,9 +67,9 @@ def _name(begun: Start, parent: Parent) -> str:
     return f"{default_name(begun.corpus.name, begun.experiment)}-from-{parent.digest[:8]}"
 
 
-def refuse_alone(new_symbols: str | None, optimiser_state: str | None) -> None:
+def refuse_alone(new_symbols: str | None, optimiser_state: str | None, weights: str | None) -> None:
     """These options say how a run begins from another."""
-    given = {"--new-symbols": new_symbols, "--optimiser-state": optimiser_state}
+    given = {"--new-symbols": new_symbols, "--optimiser-state": optimiser_state, "--weights": weights}
     if names := [name for name, value in given.items() if value is not None]:
         raise ConfigurationError(f"{' and '.join(names)} say how a run begins from another's weights. Give --from RUN.")
 

@@ -57,6 +57,7 @@ Unknown = Annotated[
     str, option("Symbols that the run does not know: refuse them, or skip them and count them [refuse].")
 ]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
+PARENT_WEIGHTS = "With --from: begin from its last weights, or from its best ones, those of the best evaluation [last]."
 Weights = Annotated[str, option("Whose weights: last, or best, those of the best evaluation [last].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
 
@@ -171,8 +172,16 @@ def notes_of_config(written: Written | None, asked: Experiment, texts: Sequence[
         return []
     kind = written.experiment.kind
     others = dict.fromkeys(text.vocabulary.kind for text in texts if asked.kind == "auto" != kind)
+    left = [
+        f"{written.where} has a {part} file beside its own text, which is left out here: --{part}-file names one."
+        for part in ("validation", "test")
+        if getattr(written.experiment, f"{part}_file")
+        and not getattr(asked, f"{part}_file")
+        and not (part == "validation" and asked.validation)
+    ]
     return [
         *written.notes,
+        *left,
         *(
             f"read as {other}; {written.where} has {kind}, for which say --kind {kind}."
             for other in others

@@ -145,7 +145,7 @@ def _collected(wrong: list[str], make: Callable[[], Any]) -> Any:
 
 def _grid(said: dict[str, Any], wrong: list[str], written: Written | None) -> list[Experiment]:
     """The experiments that the options ask for, on top of what is written."""
-    base = written.options("corpora" in said) if written else {}
+    base = {**written.options("corpora" in said, said), "keep_optimiser": False} if written else {}
     corpora = said.get("corpora", [base.get("corpus", "")])
     if not all(corpora) and "corpora" not in said:
         wrong.append("Give a CORPUS: a text file, a folder, or a name (`unroll data list`); or --resume FOLDER.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from unroll.training.start import Start
 
 # What may be said beside --resume: the run's length, upwards, and what does not change what it computes.
+_PLACES = ("validation_file", "test_file")  # they may lie elsewhere now: what they hold is compared, not where
 _RESUMABLE = {"batches", "device", "threads", "keep_optimiser"}
 
 
@@ -45,6 +45,7 @@ def train(
     parent: Annotated[Path | None, option(options.FROM, "--from")] = None,
     new_symbols: Annotated[str | None, option(options.NEW_SYMBOLS)] = None,
     optimiser_state: Annotated[str | None, option(options.OPTIMISER_STATE)] = None,
+    weights: Annotated[str | None, option(options.PARENT_WEIGHTS)] = None,
     keep_optimiser: Annotated[bool, option(options.KEEP_OPTIMISER, "--keep-optimiser")] = False,
     scheme: Annotated[int | None, option(options.SCHEME)] = None,
     train: Annotated[str | None, option(options.PROCEDURE)] = None,
@@ -79,7 +80,7 @@ def train(
     settings |= {"keep_optimiser": True} if keep_optimiser else {}
     begun = None
     if resume is not None:
-        others = [out, config, parent, new_symbols, optimiser_state, scheme, train, *scheme_fields.values()]
+        others = [out, config, parent, new_symbols, optimiser_state, weights, scheme, train, *scheme_fields.values()]
         _refuse_contradictions(resume, settings, others, preset)
         if _already_ended(resume, settings.get("batches"), json):
             return
@@ -87,11 +88,11 @@ def train(
     elif parent is not None:
         if config is not None:
             raise ConfigurationError("--from takes that run's own settings: leave out --config, and give options.")
-        how = (new_symbols or "refuse", optimiser_state or "new")
+        how = (new_symbols or "refuse", optimiser_state or "new", weights or "last")
         begun, folder = beginning.begun(parent, corpus, settings, (scheme, train, scheme_fields), preset, out, *how)
         experiment, text = begun.experiment, begun.corpus
     else:
-        beginning.refuse_alone(new_symbols, optimiser_state)
+        beginning.refuse_alone(new_symbols, optimiser_state, weights)
         written = None if config is None else config_file.read(config)
         choose = written.scheme if written else experiments.scheme_options
         chosen = choose(scheme, train, scheme_fields.pop("sample", None))
@@ -170,7 +171,7 @@ def _new(
     out: Path | None,
     written: Written | None,
 ) -> tuple[Experiment, Corpus, Path]:
-    base = written.options(corpus is not None) if written else {}
+    base = written.options(corpus is not None, settings) if written else {}
     source = corpus if corpus is not None else base.get("corpus")
     if not source and corpus is None:
         raise ConfigurationError(
@@ -203,7 +204,7 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
     wrong = [
         f"{name} is {getattr(run, name)} in this run; got {value}. Only {may} may differ on resume."
         for name, value in settings.items()
-        if name not in _RESUMABLE and value != getattr(run, name)
+        if name not in _RESUMABLE and value != getattr(run, name) and not (name in _PLACES and getattr(run, name))
     ]
     if any(value is not None for value in others) or preset != "paper":
         wrong.append(
@@ -215,12 +216,15 @@ def _refuse_contradictions(resume: Path, settings: dict[str, Any], others: list[
 
 
 def _resumed(resume: Path, settings: dict[str, Any], corpus: str | None) -> tuple[Experiment, Corpus, Path]:
+    from unroll.corpus import split_folders
     from unroll.corpus.open_corpora import open_corpus
     from unroll.runs.folder import RunFolder
     from unroll.training.preflight import resume as ready
 
     # Where the run was trained on a text in memory, nothing says how it was read, and its hash decides alone.
-    moved = None if corpus is None else open_corpus(replace(RunFolder(resume).experiment, corpus=corpus))
+    places = {name: settings[name] for name in _PLACES if name in settings} | ({"corpus": corpus} if corpus else {})
+    folder = RunFolder(resume)
+    moved = open_corpus(split_folders.moved(folder.experiment, places), folder.vocabulary) if places else None
     given = {name: value for name, value in settings.items() if name in _RESUMABLE}
     experiment, text, notes = ready(resume, corpus=moved, **given)
     for note in notes:

@@ -63,6 +63,7 @@ class Corpus:
     extent: Extent = field(default_factory=Extent)  # of the files that were read
     validation_part: Part | None = None  # a validation set in a file of its own
     test_part: Part | None = None
+    unread: PartFiles = field(default_factory=PartFiles)  # of parts that wait for a vocabulary
 
     @classmethod
     def open(
@@ -88,14 +89,11 @@ class Corpus:
         """
         choice = Choice(tuple(ext), tuple(exclude), ascii, encoding)
         encodings.require_encoding(encoding)
-        split = split_folders.recognise(source, choice)
-        if split is None:
-            corpus = cls._read(source, kind, min_count, choice, separator, asked)
-            return corpus._in_parts(PartFiles(validation_file, test_file))
-        found = PartFiles(split.files.validation if own_validation else None, split.files.test)
-        files = PartFiles(validation_file or found.validation, test_file or found.test)
-        corpus = cls._read(split.train, kind, min_count, choice, separator, asked)
-        return replace(corpus, notes=(split.note, *corpus.notes))._in_parts(files)
+        where, files, notes = split_folders.opened(
+            source, choice, PartFiles(validation_file, test_file), own_validation
+        )
+        corpus = cls._read(where, kind, min_count, choice, separator, asked)
+        return replace(corpus, notes=(*notes, *corpus.notes)).in_parts(files)
 
     @classmethod
     def from_text(
@@ -135,12 +133,16 @@ class Corpus:
 
     @classmethod
     def with_every_symbol(cls, experiment: Experiment) -> Corpus:
-        """The corpus that an experiment names, with its rare symbols: another vocabulary says which are known."""
+        """The corpus that an experiment names, with its rare symbols: another vocabulary says which are known.
+
+        Files of a validation and a test set are read when that vocabulary is there (`given_vocabulary.read_with`).
+        """
         e = experiment
-        return cls.open(
-            e.corpus, e.kind, e.encoding, 1, e.ext, e.exclude, e.ascii, e.separator,
-            validation_file=e.validation_file, test_file=e.test_file, own_validation=e.validation is None,
-        )  # fmt: skip
+        choice = Choice(e.ext, e.exclude, e.ascii, e.encoding)
+        encodings.require_encoding(e.encoding)
+        where, files, notes = split_folders.opened(e.corpus, choice, PartFiles.of(e), e.validation is None)
+        corpus = cls._read(where, e.kind, 1, choice, e.separator)
+        return replace(corpus, notes=(*notes, *corpus.notes), unread=files)
 
     @classmethod
     def named(cls, experiment: Experiment, vocabulary: Vocabulary | None = None) -> Corpus:
@@ -159,10 +161,11 @@ class Corpus:
         recorded = Recorded(Extent(max(0, e.files), max(0, e.bytes)), max(0, e.tokens))
         given = e.parent is not None and vocabulary is not None
         corpus = cls._read(e.corpus, e.kind, 1 if given else e.min_count, choice, e.separator, recorded=recorded)
-        corpus = corpus._in_parts(files, e)
-        if vocabulary is None or not given or corpus.sha256 != e.sha256:
-            return corpus  # of another text whoever asked for this one says so, and nothing of what it holds
-        return given_vocabulary.read_with(corpus, vocabulary, e.min_count)
+        if vocabulary is None or not given:
+            return corpus.in_parts(files, e)
+        if corpus.sha256 != e.sha256:
+            return corpus  # whoever asked for another text says so, and nothing of what this one holds
+        return given_vocabulary.read_with(corpus, vocabulary, e.min_count).in_parts(files, e)
 
     @classmethod
     def _read(
@@ -201,7 +204,7 @@ class Corpus:
             source.extent,
         )
 
-    def _in_parts(self, files: PartFiles, experiment: Experiment | None = None) -> Corpus:
+    def in_parts(self, files: PartFiles, experiment: Experiment | None = None) -> Corpus:
         """The same with a validation and a test set from files, and a name that says more than `train`."""
         whole = parts.with_parts(self, files, experiment)
         return whole if whole is self else replace(whole, name=split_folders.title_of(self.source) or self.name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unroll.corpus.parts import PartFiles
 from unroll.corpus.tokens import NAMED, UNKNOWN, Ids, Vocabulary, smallest_type, symbol_name
 
 if TYPE_CHECKING:
@@ -68,13 +69,20 @@ def read_with(corpus: Corpus, vocabulary: Vocabulary, min_count: int) -> Corpus:
     The corpus was read with all its symbols; `min_count` is recorded of the vocabulary.
     """
     if vocabulary == corpus.vocabulary:
-        return replace(corpus, min_count=min_count)
+        return _with_unread(replace(corpus, min_count=min_count))
     parts = {
         name: replace(part, ids=vocabulary.translate(part.ids, corpus.vocabulary))
         for name in ("validation_part", "test_part")
         if (part := getattr(corpus, name)) is not None
     }
-    return replace(corpus, vocabulary=vocabulary, ids=_translated(corpus, vocabulary), min_count=min_count, **parts)
+    ids = _translated(corpus, vocabulary)
+    return _with_unread(replace(corpus, vocabulary=vocabulary, ids=ids, min_count=min_count, **parts))
+
+
+def _with_unread(corpus: Corpus) -> Corpus:
+    """The same with its parts, which waited for this vocabulary."""
+    files = corpus.unread
+    return replace(corpus, unread=PartFiles()).in_parts(files)
 
 
 def _translated(corpus: Corpus, vocabulary: Vocabulary) -> Ids:

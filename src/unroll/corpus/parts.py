@@ -73,7 +73,7 @@ def read(path: str, role: str, vocabulary: Vocabulary, choice: Choice, recorded:
         translated = vocabulary.translate(ids, own)
     except SymbolError as error:
         raise SymbolError(
-            f"The {role} set {path} has symbols that the text to train on lacks. {error} "
+            f"The {role} set {path} has symbols that training does not know. {error} "
             "With --min-count 2 a symbol that occurs once becomes one unknown symbol, and so do these."
         ) from None
     return Part(where, translated, facts.sha256, source.extent.bytes)

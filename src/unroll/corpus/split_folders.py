@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from unroll.base.errors import CorpusError
 from unroll.corpus.chosen_files import Choice, listed
@@ -20,6 +21,7 @@ from unroll.corpus.fetching import fetching
 from unroll.corpus.folder_choice import CLEAR
 from unroll.corpus.folders import Entry
 from unroll.corpus.parts import PartFiles
+from unroll.experiment.experiment import Experiment
 
 TRAIN = "train"
 WORDS = {
@@ -142,3 +144,27 @@ def _note(source: str, by_role: dict[str, Entry]) -> str:
     ending = os.path.splitext(by_role[TRAIN].name)[1]
     one = f" --ext {ending} reads them as one text." if ending else ""
     return f"{source} is a corpus in parts: {said}.{rest}{one}"
+
+
+def opened(
+    source: str, choice: Choice, files: PartFiles, own_validation: bool
+) -> tuple[str, PartFiles, tuple[str, ...]]:
+    """What to train on, the files of the other parts, and what to say first; files that are named go before its own."""
+    split = recognise(source, choice)
+    if split is None:
+        return source, files, ()
+    validation = files.validation or (split.files.validation if own_validation else None)
+    return split.train, PartFiles(validation, files.test or split.files.test), (split.note,)
+
+
+def moved(experiment: Experiment, places: Mapping[str, str]) -> Experiment:
+    """The experiment of a run whose files lie in these places now; one for the corpus may be a folder in parts."""
+    e, now = experiment, dict(places)
+    if (e.validation_file or e.test_file) and os.path.isdir(now.get("corpus", "")):
+        split = recognise(now["corpus"], Choice(e.ext, e.exclude, e.ascii, e.encoding))
+        if split is not None:
+            own = {"validation_file": split.files.validation, "test_file": split.files.test}
+            held = {name: path for name, path in own.items() if path and getattr(e, name)}
+            now = {**held, **now, "corpus": split.train}
+    changed: dict[str, Any] = now
+    return replace(experiment, **changed)

@@ -8,7 +8,7 @@ text the hash stands: a text that has changed is refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,22 @@ from unroll.experiment.usual_words import unknown_argument
 LARGEST = 64 * untrusted.KILOBYTE
 OF_THE_MACHINE = ("device", "kernel", "threads")
 OF_THE_START = ("parent", "parent_weights", "added_symbols", "updates_before")  # of a run that began from another
+FILES = {
+    part: tuple(f"{part}_file{fact}" for fact in ("", "_sha256", "_bytes", "_tokens"))
+    for part in ("validation", "test")
+}
 OF_THE_TEXT = (
     "title", "kind", "sha256", "files", "bytes", "tokens", "unique",
-    *(f"{part}_file{fact}" for part in ("validation", "test") for fact in ("", "_sha256", "_bytes", "_tokens")),
+    *(name for names in FILES.values() for name in names),
 )  # fmt: skip
+
+
+# What a set that is given by an option takes the place of.
+INSTEAD = {
+    "validation": FILES["validation"],
+    "validation_file": ("validation", *FILES["validation"]),
+    "test_file": FILES["test"],
+}
 
 
 @dataclass(frozen=True)
@@ -37,11 +49,16 @@ class Written:
     experiment: Experiment
     notes: tuple[str, ...]  # plug-ins that are not those that the file was written with
 
-    def options(self, anew: bool) -> dict[str, Any]:
-        """Its settings but the scheme's; without what belongs to its text, where a text is given `anew`."""
+    def options(self, anew: bool, given: Collection[str] = ()) -> dict[str, Any]:
+        """Its settings but the scheme's; without what belongs to its text, where a text is given `anew`.
+
+        Nor has it what a set that is `given` by an option takes the place of.
+        """
         e = self.experiment
-        dropped = OF_THE_TEXT if anew and e.sha256 else ()
-        return {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("scheme", *dropped)}
+        dropped = {"scheme", *(OF_THE_TEXT if anew and e.sha256 else ())}
+        for option, instead in INSTEAD.items():
+            dropped.update(instead if option in given else ())
+        return {f.name: getattr(e, f.name) for f in fields(e) if f.name not in dropped}
 
     def scheme(self, number: Any = None, train: str | None = None, sample: str | None = None) -> dict[str, Any]:
         """The fields of its scheme, or of the one that `--scheme`, `--train` and `--sample` say, with its k1 and k2."""
@@ -96,7 +113,7 @@ def changed(written: Written, changes: Mapping[str, Any]) -> Experiment:
     else:
         base = dict(scheme) if isinstance(scheme, Mapping) else written.scheme(scheme)
     beside = {f.name: settings.pop(f.name) for f in fields(Scheme) if f.name in settings}
-    return from_options({**written.options("corpus" in settings), **settings}, {**base, **beside})
+    return from_options({**written.options("corpus" in settings, settings), **settings}, {**base, **beside})
 
 
 def _fields(scheme: Scheme) -> dict[str, Any]:

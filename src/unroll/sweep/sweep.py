@@ -132,6 +132,8 @@ def sweep(
         raise ConfigurationError(wrong)
     known = [e for t in folder.trainings for e in t.asked] if folder.is_sweep() else []
     launchers.require_reach(launcher, asked if asked is not None else known)
+    if asked is not None and any(experiment.keep_optimiser for experiment in asked):
+        raise ConfigurationError("keep_optimiser is for a run alone, and not for a sweep. Leave it out.")
     if asked is not None:
         folder.refuse_occupied()
         if not folder.is_sweep():

@@ -376,6 +376,8 @@ class Bookkeeping:
         self.learner.end(m)
         status = self._status(m, ending.state) | {"batch": ending.batch}
         status |= {"reason": ending.reason} if ending.reason else {}
+        if self.experiments[m].keep_optimiser and ending.state == stopping.FINISHED and ending.reason:
+            self.folders[m].keep(self.learner.count, *self._held(m))  # for runs that begin from this one
         if self.best[m].batch is not None:
             self.folders[m].keep_best(self.best[m].tensors, self._facts(m) | {"batch": str(self.best[m].batch)})
         status = self.folders[m].finish(self.learner.weights(m), self._facts(m), status)

@@ -14,6 +14,7 @@ from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
 from unroll.experiment.experiment import Experiment, scheme_options
 from unroll.experiment.scheme import Scheme
+from unroll.runs import selection
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run
 from unroll.training import occupied, parent
@@ -32,6 +33,7 @@ def train_from(
     *,
     new_symbols: NewSymbols = "refuse",
     optimiser_state: OptimiserState = "new",
+    weights: str | None = None,
     exist: Exist = "error",
     progress: bool | None = None,
     on_event: Callable[[Event], object] | None = None,
@@ -43,8 +45,9 @@ def train_from(
     run              the run, or its folder; one that has not ended gives the weights of its newest checkpoint
     new_symbols      what symbols mean that the run does not know: `refuse`, or `add` them to its vocabulary
     optimiser_state  `new`, or `keep` what the run's optimiser had gathered
+    weights          `last` or `best`, those of its best evaluation; None: those that `run` was loaded with
     settings         fields of an Experiment or a Scheme that are to be others than the run's; `batches`, the
-                     evaluations and the device are not taken from the run
+                     evaluations, what ends a run early and the device are not taken from the run
 
     Everything else is as `train` has it.
 
@@ -59,7 +62,7 @@ def train_from(
     """
     occupied.require_choice(exist)
     require_progress(progress)
-    begun = _start(run, corpus, new_symbols, optimiser_state, settings)
+    begun = _start(run, corpus, new_symbols, optimiser_state, weights, settings)
     folder, asked = RunFolder(out), begun.experiment
     if exist == "resume" and folder.is_run() and folder.has_saved():
         occupied.begin_or_require_same(folder, asked, begun.corpus)
@@ -86,13 +89,15 @@ def _start(
     corpus: Corpus | str | Path,
     new_symbols: str,
     optimiser_state: str,
+    weights: str | None,
     settings: Mapping[str, Any],
 ) -> Start:
     path = run.path if isinstance(run, Run) else run
     if not isinstance(path, str | os.PathLike):
         raise ConfigurationError(f"A run to begin from is a Run or its folder's path. Got {run!r}.")
     given, scheme = _divided(settings)
-    began = parent.read(path, optimiser_state)
+    loaded = run.weights if isinstance(run, Run) else selection.LAST
+    began = parent.read(path, optimiser_state, weights or loaded)
     if not isinstance(corpus, Corpus):
         given["corpus"] = os.fspath(corpus)
     experiment = parent.experiment_of(began, given, scheme, optimiser_state)

@@ -22,7 +22,8 @@ from unroll.experiment.scheme import Scheme
 from unroll.experiment.settings import settings_of
 from unroll.model import cells, optimisers
 from unroll.model.initial_values import parameter_shapes
-from unroll.runs.checkpoints import Checkpoint
+from unroll.runs import selection
+from unroll.runs.checkpoints import BEST_BATCH, Checkpoint
 from unroll.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ SHAPE = ("cell", "peepholes", "layers", "hidden", "dense")
 READING = ("kind", "separator", "min_count")
 TABLES = ("model", "optimiser", "training")  # of settings that the parent decides unless they are given
 RECORDED = ("parent", "parent_weights", "added_symbols", "updates_before")
-NOT_TAKEN = {"batches", "keep_optimiser", *RECORDED}
+# The length, and what ends a run before it: it looked at the parent's own evaluations.
+NOT_TAKEN = {"batches", "patience", "target", "minutes", "keep_optimiser", *RECORDED}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Parent:
     weights: dict[str, Tensor]
     moments: dict[str, Tensor]  # of the optimiser, where it goes on; else none
     notes: tuple[str, ...]
+    is_best: bool = False  # the weights are those of its best evaluation
 
     @property
     def updates(self) -> int:
@@ -65,8 +68,16 @@ class Parent:
         return hashed.hexdigest()
 
 
-def read(path: str | Path, optimiser_state: str = "new") -> Parent:
-    """Read a run to begin from: its weights if it has ended, else its newest whole checkpoint."""
+def read(path: str | Path, optimiser_state: str = "new", weights_of: str = selection.LAST) -> Parent:
+    """Read a run to begin from: its weights, last or best, if it has ended; else those of its newest checkpoint."""
+    if weights_of not in (selection.LAST, selection.BEST):
+        raise ConfigurationError(f"weights must be one of last, best. Got {weights_of!r}. Set --weights.")
+    is_best = weights_of == selection.BEST
+    if is_best and optimiser_state == "keep":
+        raise ConfigurationError(
+            "An optimiser goes on with the last weights, not with the best ones. Choose --weights last, or "
+            "--optimiser-state new."
+        )
     if optimiser_state not in OPTIMISER_STATES:
         raise ConfigurationError(
             f"optimiser_state must be one of {', '.join(OPTIMISER_STATES)}. Got {optimiser_state!r}. "
@@ -76,8 +87,14 @@ def read(path: str | Path, optimiser_state: str = "new") -> Parent:
     experiment, vocabulary, status = folder.experiment, folder.vocabulary, folder.status
     notes: list[str] = []
     newest = None if folder.has_weights() else _newest(folder, notes)
-    tensors, facts = (newest.tensors, newest.facts) if newest else folder.weights()
-    batch = newest.batch if newest else status["batch"]
+    if newest:
+        tensors, facts, batch = newest.best if is_best else newest.last, newest.facts, newest.batch
+        if is_best and not tensors:
+            raise RunError(f"{path} has no best weights yet. Choose --weights last.")
+        batch = int(facts[BEST_BATCH]) if is_best else batch
+    else:
+        tensors, facts = folder.best_weights() if is_best else folder.weights()
+        batch = int(facts["batch"]) if is_best else status["batch"]
     folder.require_vocabulary(facts)
     trained, changes = folder.described()
     if changes:
@@ -85,14 +102,14 @@ def read(path: str | Path, optimiser_state: str = "new") -> Parent:
     if newest:
         notes.append(f"{path} has not ended: its weights are those of batch {batch:,}.")
     elif status["state"] == "stopped":
-        notes.append(f"{path} stopped early. {status.get('reason', '')} Its weights are those from before.")
+        notes.append(f"{path} stopped early. {status.get('reason', '')}")
     weights = _whole(folder.path, _shapes(experiment, vocabulary), tensors)
     moments: dict[str, Tensor] = {}
     if optimiser_state == "keep":
         held = newest or _kept(folder, batch, weights)
         kept = {f"optimiser.{m}.{name}": shape for m, name, shape in _moments(experiment, vocabulary)}
         moments = _whole(folder.path, kept, held.tensors)
-    return Parent(folder.path, trained, vocabulary, batch, weights, moments, tuple(notes))
+    return Parent(folder.path, trained, vocabulary, batch, weights, moments, tuple(notes), is_best)
 
 
 def _newest(folder: RunFolder, notes: list[str]) -> Checkpoint:

@@ -92,10 +92,11 @@ def _words(parent: Parent, experiment: Experiment, added: Sequence[str]) -> str:
     more = f" and {counted(len(added), 'new one')} ({given_vocabulary.in_order(added)})" if added else ""
     updates = experiment.updates_before
     optimiser = f"its optimiser goes on after {updates:,} updates" if updates else "the optimiser begins anew"
+    which = "best weights" if parent.is_best else "weights"
     zeros = "; carried states begin at zero" if experiment.scheme.carries else ""
     return (
-        f"From {parent.path}: its weights after {parent.batch:,} batches, its {symbols}{more}; {optimiser}{zeros}. "
-        "What is not given is as it was there, but for --batches and evaluations."
+        f"From {parent.path}: its {which} after {parent.batch:,} batches, its {symbols}{more}; {optimiser}{zeros}. "
+        "What is not given is as it was there, but for --batches, evaluations and what ends a run early."
     )
 
 
