@@ -103,9 +103,9 @@ def recorded(src: str, only: str) -> Iterator[dict[str, Any]]:
     sys.path.insert(0, src)
     torch.set_num_threads(1)
     text = "the cat sat on the mat, and the dog ran to it. " * 60
+    named = {" ".join(f"{k}={v}" for k, v in case.items()): case for case in cases()}
     with played():
-        for case in cases():
-            name = " ".join(f"{k}={v}" for k, v in case.items())
+        for name, case in named.items():
             if not re.search(only, name):
                 continue
             now.record = Record()
@@ -154,8 +154,8 @@ def compared(before: Path, after: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compare(before: Path, after: Path, to: Path | None) -> int:
-    summary = compared(before, after)
+def compare(before: Path, after: Path, to: Path | None, versions: list[str]) -> int:
+    summary = {"versions": versions, "torch": torch.__version__} | compared(before, after)
     if to:
         to.write_text(json.dumps(summary, indent=1) + "\n")
     count = sum(case["launches"] for case in summary["cases"].values())
@@ -175,9 +175,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"))
     parser.add_argument("--summary", type=Path)
+    parser.add_argument("--versions", nargs=2, default=["", ""], help="what was compared, for the summary")
     asked = parser.parse_args()
     if asked.compare:
-        return compare(*asked.compare, asked.summary)
+        return compare(*asked.compare, asked.summary, asked.versions)
     with (asked.out or Path(os.devnull)).open("w") as out:
         for number, result in enumerate(recorded(asked.src, asked.only), 1):
             out.write(json.dumps(result) + "\n")
