@@ -52,7 +52,7 @@ KEPT = "optimiser.safetensors"
 SIZES = {
     "run.toml": 64 * KILOBYTE,
     "status.json": 64 * KILOBYTE,
-    "vocabulary.json": 64 * MEGABYTE,
+    "vocabulary.json": 48 * MEGABYTE,
     "metrics.jsonl": 16 * MEGABYTE,
     "samples.jsonl": None,  # is never read, and decides nothing
     "weights.safetensors": None,  # follows from the model

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a report reads sweeps and must not cost an import of torch
 
 # The files of a sweep, with the most bytes that each is read to have, and the most values.
 FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "times.csv")
-MOST_BYTES, MOST_VALUES = 64 * MEGABYTE, 1 << 22
+MOST_BYTES, MOST_VALUES = 48 * MEGABYTE, 1 << 22
 RUNS = "runs"
 LONGEST_NAME = 255
 
