@@ -19,7 +19,6 @@ from going_on import CARRIED, corpus, experiment, result
 from unroll import Experiment, resume, train, train_fleet
 from unroll.base import atomic_files
 from unroll.base.errors import ConfigurationError, RunError
-from unroll.runs.folder import RunFolder
 from unroll.training import extension
 from unroll.training.bookkeeping import evaluation_points
 
@@ -167,8 +166,6 @@ def killed_at(folder: Path, template: Path, at: int) -> dict[str, Any]:
     assert state in ("finished", "interrupted", "training"), at
     again = going_on.run("extend", folder)
     assert (again.code, again.raised) == (0, None), (at, outcome.moment)
-    # Killed between its last status and this, it had ended: the command line clears them, Python returns the run.
-    RunFolder(folder / "run").drop_checkpoints()
     return result(folder / "run")
 
 

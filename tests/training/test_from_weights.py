@@ -440,7 +440,7 @@ def killed_at(folder: Path, template: Path, at: int) -> dict[str, Any]:
     outcome = going_on.run("begin", folder, at)
     assert outcome.killed, (at, outcome)
     child = RunFolder(folder / "run")
-    if child.is_run() and child.checkpoints():
+    if child.is_run() and (child.checkpoints() or child.has_ended()):
         shutil.rmtree(folder / "parent")
         again = going_on.run("go on", folder)
     else:
@@ -451,7 +451,6 @@ def killed_at(folder: Path, template: Path, at: int) -> dict[str, Any]:
         shutil.rmtree(folder / "run", ignore_errors=True)
         again = going_on.run("begin", folder)
     assert (again.code, again.raised) == (0, None), (at, outcome.moment, again)
-    child.drop_checkpoints()  # killed after its last status, it had ended: the command line clears them
     return result(folder / "run")
 
 

@@ -139,10 +139,7 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     status = folder.status
     if status["state"] not in ("finished", "stopped") or batches is not None:
         return False
-    # Another process may hold it, or it can only be read.
-    with suppress(OSError, UnrollError), folder.locked():
-        folder.require_weights()
-        folder.drop_checkpoints()  # it may have been killed before it could
+    folder.tidy()
     folder.require_weights()
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
     from unroll.runs import curve

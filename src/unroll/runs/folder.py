@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from unroll.base import atomic_files, locks, untrusted
-from unroll.base.errors import ConfigurationError, RunError
+from unroll.base.errors import ConfigurationError, RunError, UnrollError
 from unroll.base.untrusted import KILOBYTE, MEGABYTE
 from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
@@ -470,11 +470,16 @@ class RunFolder:
             busy=f"Another process is training {self.path}. Wait for it, or choose another folder.",
         )
 
-    def clear_lock(self) -> None:
-        """Remove the lock that a dead process left in a run that had ended."""
-        if untrusted.present(self.path / locks.NAME):
-            with suppress(RunError), self.locked():
-                pass
+    def tidy(self) -> None:
+        """Remove what a dead process left in a run that had ended: its lock, half a file, checkpoints."""
+        # Another process may hold it, or it can only be read.
+        with suppress(OSError, UnrollError):
+            left = (locks.NAME, CHECKPOINTS)
+            if any(path.name in left or path.name.endswith(atomic_files.PARTIAL) for path in self.path.iterdir()):
+                with self.locked():
+                    self.require_weights()
+                    self.clear_partials()
+                    self.drop_checkpoints()
 
     def _meaning(self, name: str, parse: Callable[[str, str], Meaning]) -> Meaning:
         """What a file says. It is read every time, and parsed only where its text has changed."""

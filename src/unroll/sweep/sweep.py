@@ -249,9 +249,7 @@ def _end(folder: SweepFolder, name: str) -> str | None:
             return None
     except RunError:
         return None  # what is wrong with it is said where it is trained
-    run.clear_lock()
-    if not _lost(run):
-        run.drop_checkpoints()  # it may have been killed before it could
+    run.tidy()
     return str(run.status["state"])
 
 

@@ -111,6 +111,7 @@ def resume(
     """
     run = RunFolder(folder)
     if run.has_ended() and batches in (None, run.experiment.batches):
+        run.tidy()
         run.require_weights()
         drawn = (run.path / curve.NAME).exists()
         return load(folder, device or "auto") if drawn else with_curve(run, device or "auto")
@@ -188,6 +189,7 @@ def _train(
         try:
             while not books.ended:
                 if books.is_to_evaluate:
+                    watch.check()
                     yield books.event(Evaluating)
                 # All of it before any is shown: in the midst of it there is nothing whole to save.
                 yield from [*books.evaluate_due()]
