@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 EXPERIMENT = 'unroll.Experiment(corpus="book.txt", scheme=scheme, hidden=16, dense=32, rows=8, batches=60, threads=1)'
 CELLS = {
-    "begin": "import unroll\nscheme = unroll.Scheme(k1=12, k2=10)",
+    "begin": "import matplotlib.pyplot\nimport unroll\nscheme = unroll.Scheme(k1=12, k2=10)",
     "train": f'run = unroll.train({EXPERIMENT}, out="runs/first")',
     "card": "run",
     "plot": "run.plot();",
@@ -61,6 +61,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         patch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
         patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        patch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # whatever tests before this have set
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         client = NotebookClient(
             notebook,
