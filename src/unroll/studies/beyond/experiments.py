@@ -28,7 +28,7 @@ class Size:
     test_tokens: int | None = None
 
 
-FULL = Size("full", 512, 128, 1024, 12_800, 12, 11_100)
+FULL = Size("full", 512, 128, 1024, 12_800, 16, 11_100)
 SMALL = Size("small", 128, 128, 1024, 2_400, 8, 5_500, test_tokens=5_500)
 SIZES = {size.name: size for size in (FULL, SMALL)}
 
