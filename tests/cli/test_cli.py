@@ -40,7 +40,9 @@ finally:
     assert all(command[0] in done.stdout for command in COMMANDS)
 
 
-NAMES = ("train", "eval", "sample", "score", "drift", "memorised", "export", "sweep", "reproduce", "study", "report", "bench")
+NAMES = (
+    "train", "eval", "sample", "score", "drift", "memorised", "export", "sweep", "reproduce", "study", "report", "bench",
+)  # fmt: skip
 COMMANDS = [*([name] for name in NAMES), ["data", "info"], ["data", "list"]]
 
 

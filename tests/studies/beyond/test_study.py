@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,10 +46,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few settings in the place of all."""
     for name, part in FEW.items():
         monkeypatch.setitem(PARTS, name, part)
-    yield
 
 
 @pytest.fixture(scope="module")
@@ -186,4 +185,5 @@ def test_all_that_is_wrong_with_a_command_is_said_at_once() -> None:
     result = CliRunner().invoke(app, ["study", "beyon", "--only", "weigths"])
     assert isinstance(result.exception, InputError)
     said = " ".join(result.exception.problems)
-    assert [part for part in ("beyon", "weigths", "where the corpora are", "where the records go") if part not in said] == []
+    wrong = ("beyon", "weigths", "where the corpora are", "where the records go")
+    assert [part for part in wrong if part not in said] == []
