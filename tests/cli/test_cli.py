@@ -41,7 +41,8 @@ finally:
 
 
 NAMES = (
-    "train", "eval", "sample", "score", "drift", "memorised", "export", "sweep", "reproduce", "study", "report", "bench",
+    "train", "eval", "sample", "score", "drift", "memorised", "export", "sweep", "reproduce", "study", "report",
+    "bench",
 )  # fmt: skip
 COMMANDS = [*([name] for name in NAMES), ["data", "info"], ["data", "list"]]
 
