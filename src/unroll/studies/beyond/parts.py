@@ -2,10 +2,10 @@
 
     weights     which positions of a window carry a loss: k3, linear and exponential decay; learned first state
     states      where a window's first state comes from: zeros, carried with every kind of reset
+    splits      the paper's three training procedures on five splits of each text, γ = 128
     gaps        k1 above k2
     normalised  the decays again, their weights divided by their sum
     crossed     weights × states, γ = 128
-    splits      the paper's three training procedures on five splits of each text, γ = 128
     ngrams      counts on the same five splits: no training
 
 k1 is 40 everywhere but in `gaps`. The paper and its reproduction agree that k1 changes a model less than the scheme
@@ -84,9 +84,9 @@ PARTS: dict[str, Part] = {
         )
     ),
     "states": Part(settings(ZERO, *(conditional(reset) for reset in ("epoch", "never", *RESETS)))),
+    "splits": Part(settings(LEARNED, NARROWEST, "conditional"), (0, 1), SPLITS, is_narrow=True),
     "gaps": Part(settings(LEARNED, conditional(0.1), k1=FAR)),
     "normalised": Part(settings("multi-loss,decay=linear,normalise", "multi-loss,decay=exponential,normalise")),
-    "splits": Part(settings(LEARNED, NARROWEST, "conditional"), (0, 1), SPLITS, is_narrow=True),
     "crossed": Part(_crossed(), is_narrow=True),
 }
 NGRAMS = "ngrams"
