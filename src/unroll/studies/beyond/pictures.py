@@ -169,8 +169,12 @@ def _four(
         axes.set_ylabel(labels[1], fontsize=7.5, color=INK)
     for axes in every_axes[len(corpora) :]:
         axes.set_axis_off()
-    if every_axes[0].get_legend_handles_labels()[0]:
-        every_axes[0].legend(frameon=False, fontsize=7, labelcolor=INK)
-    figure.subplots_adjust(0.085, 0.085, 0.985, 0.915, wspace=0.2, hspace=0.36)
+    handles, named = every_axes[0].get_legend_handles_labels()
+    if named:
+        figure.legend(
+            handles, named, loc="upper center", bbox_to_anchor=(0.5, 0.96), ncols=len(named), frameon=False,
+            fontsize=7.5, labelcolor=INK,
+        )  # fmt: skip
+    figure.subplots_adjust(0.085, 0.085, 0.985, 0.885, wspace=0.2, hspace=0.36)
     figure.suptitle(title, fontsize=9.5, color=INK, y=0.985, va="top")
     return figure

@@ -149,7 +149,8 @@ def first_states(measured: Records) -> Table:
             found = one.difference(ZERO, LEARNED, 1)
             ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low and found.high else ""
             cells.append(f"{percent(found.ratio)}{ends}")
-        rows.append((name, *cells))
+        if any(cells):
+            rows.append((name, *cells))
     return table(("zeros against a learned state", *CORPUS_NAMES.values()), rows)
 
 
