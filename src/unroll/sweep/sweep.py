@@ -27,7 +27,7 @@ from unroll.sweep.deduplicate import Training, distinct
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Failed, Job, Noted, Report, TooLarge
 from unroll.sweep.plan import Fleet, Plan
-from unroll.training import memory, preflight, relocate
+from unroll.training import memory, preflight, relocate, trackers
 from unroll.training.occupied import Exist, require_choice
 from unroll.training.signals import Pressed, Watch
 
@@ -43,6 +43,7 @@ def train_all(
     exist: Exist = "resume",
     progress: bool | None = None,
     on_event: Callable[[Report], object] | None = None,
+    track: str | Sequence[str] = (),
 ) -> list[table.Row]:
     """Train every experiment into the folder `out`, side by side where that is faster, and return the table.
 
@@ -54,6 +55,7 @@ def train_all(
                  `error` refuses any; `replace` deletes it with its runs and begins anew
     progress     True, False, or None: a notebook and a terminal show it
     on_event     is called with every report of what happens. Where it raises, what was trained is saved
+    track        the trackers that are told of each evaluation of each run: tensorboard, wandb, mlflow
 
     >>> import tempfile, unroll
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
@@ -67,6 +69,7 @@ def train_all(
 
     require_choice(exist)
     require_progress(progress)
+    track = trackers.chosen(track)
     library = Library(corpora or ())
     if corpora is not None:
         experiments = [c.described_in(e) for e, c in zip(experiments, corpora, strict=True)]
@@ -80,7 +83,7 @@ def train_all(
         occupied.replace(folder)
     try:
         notes = dict.fromkeys(note for experiment in asked for note in library.open(experiment).notes)
-        watched(sweep(folder, library, asked, most, save_every, launcher), progress, on_event, notes)
+        watched(sweep(folder, library, asked, most, save_every, launcher, track), progress, on_event, notes)
     except Interrupted as error:
         raise error.with_advice(go_on_with_sweep(folder.path)) from None
     return results(folder)
@@ -125,13 +128,14 @@ def sweep(
     most: int | None = None,
     save_every: int | None = None,
     launcher: str = "local",
+    track: Sequence[str] = (),
 ) -> Generator[Report, None, None]:
     """Train what is asked, or go on with what the folder holds; ends with the table written."""
     wrong = launchers.problem(launcher)
     if wrong:
         raise ConfigurationError(wrong)
     known = [e for t in folder.trainings for e in t.asked] if folder.is_sweep() else []
-    launchers.require_reach(launcher, asked if asked is not None else known)
+    launchers.require_reach(launcher, asked if asked is not None else known, track)
     if asked is not None and any(experiment.keep_optimiser for experiment in asked):
         raise ConfigurationError("keep_optimiser is for a run alone, and not for a sweep. Leave it out.")
     if asked is not None:
@@ -150,7 +154,7 @@ def sweep(
             folder.clear_partials()
             trainings = folder.trainings
             _plan_once(folder, trainings, library, most, watch)
-            yield from carry_out(folder, trainings, library, save_every, launcher, watch)
+            yield from carry_out(folder, trainings, library, save_every, launcher, watch, track=track)
         except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
             raise Interrupted(pressed.number) from None
         folder.write_table(results(folder, trainings))
@@ -197,6 +201,7 @@ def carry_out(
     watch: Watch,
     over: Callable[[], Mapping[str, str]] = dict,
     wanted: Collection[str] | None = None,
+    track: Sequence[str] = (),
 ) -> Iterator[Report]:
     """Train the fleets of the folder's plan that have not ended.
 
@@ -228,7 +233,7 @@ def carry_out(
         if not tried:  # another text behind a corpus's name is said before any work
             describe([experiments[name] for fleet in left for name in fleet.runs], library)
         tried |= {fleet.name for fleet in left}
-        for report in _launched(folder, left, experiments, library, save_every, launcher):
+        for report in _launched(folder, left, experiments, library, save_every, launcher, track):
             watch.check()
             if isinstance(report, TooLarge):
                 plan = folder.plan = plan.split(report.fleet, report.reason)
@@ -285,6 +290,7 @@ def _launched(
     library: Library,
     save_every: int | None,
     launcher: str,
+    track: Sequence[str],
 ) -> Iterator[Report]:
     """Train these fleets; one that was planned on another machine goes on as it can here, or says why it cannot."""
     jobs: list[Job] = []
@@ -301,7 +307,7 @@ def _launched(
             unended = tuple(name for name in fleet.runs if _end(folder, name) is None)
             yield Failed(fleet.name, unended, " ".join(error.problems))
             continue
-        jobs.append(Job(fleet.name, fleet.runs, tuple(run for run, _ in moved), outs, save_every))
+        jobs.append(Job(fleet.name, fleet.runs, tuple(run for run, _ in moved), outs, save_every, tuple(track)))
         notes |= dict.fromkeys("; ".join(changes) for _, changes in moved if changes)
     yield from (Noted("", f"{note}: the runs go on, but not bit for bit as they would have.") for note in notes)
     yield from launchers.load(launcher).run(jobs, library)

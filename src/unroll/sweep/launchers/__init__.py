@@ -43,6 +43,7 @@ class Job:
     experiments: tuple[Experiment, ...]  # with device, kernel and threads decided
     outs: tuple[str, ...]  # their folders
     save_every: int | None = None
+    track: tuple[str, ...] = ()  # the trackers that are told
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,12 @@ def load(name: str) -> Launcher:
     return cast(Launcher, plugins.load("launchers", name))
 
 
-def require_reach(name: str, experiments: Iterable[Experiment]) -> None:
+def require_reach(name: str, experiments: Iterable[Experiment], track: Iterable[str] = ()) -> None:
     """Raise where a launcher trains in other processes, and an experiment uses what this process alone knows."""
     if not getattr(load(name), "ELSEWHERE", False):
         return
     known = dict.fromkeys(words for experiment in experiments for words in provenance.registered(experiment))
+    known |= {f"the tracker {each!r}": None for each in track if plugins.is_registered("trackers", each)}
     if known:
         raise ConfigurationError(
             f"The launcher {name} trains in other processes, which do not know {', '.join(known)}: this program "
