@@ -3,8 +3,8 @@
     tensorboard/events.out.tfevents.1763586000.unroll    one file; the next one has a later name and takes its place
     tracking.json                                        a secret of this folder, of which the key is a hash
 
-The key is a hash, so that a folder from a stranger cannot name an arbitrary run of yours elsewhere. Whatever else lies in
-the folder `tensorboard` is not ours, and is left there.
+The key is a hash, so that a folder from a stranger cannot name an arbitrary run of yours elsewhere. Whatever else lies
+in the folder `tensorboard` is not ours, and is left there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from unroll.base import atomic_files, plain_files, untrusted
 from unroll.base.errors import RunError, SaveError
@@ -45,8 +44,8 @@ class EventFiles:
         ours = (path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
         return sorted(path for path in ours if untrusted.is_regular(path))
 
-    def new(self) -> BinaryIO:
-        """A new file, open for writing, in place of those before."""
+    def new(self) -> Path:
+        """A new file, empty, in place of those before."""
         before = self.files()
         times = [int(_NAME.sub(r"\1", path.name)) for path in before]
         # TensorBoard reads the files of a folder in the order of their names.
@@ -57,7 +56,9 @@ class EventFiles:
                 raise OSError("it is a link, and links are not followed")
             for path in before:
                 path.unlink(missing_ok=True)
-            return plain_files.open_new(self.folder / f"events.out.tfevents.{moment:0{DIGITS}}.unroll")
+            path = self.folder / f"events.out.tfevents.{moment:0{DIGITS}}.unroll"
+            plain_files.open_new(path).close()
+            return path
         except OSError as error:
             raise SaveError(f"Could not write to {self.folder}: {error.strerror or error}.") from None
 

@@ -21,7 +21,8 @@ from unroll.runs.folder import RunFolder
 from unroll.training import trackers
 from unroll.training.trackers import Following, Line, Tracked
 
-PATIENCE = 60.0  # seconds that the end of a training waits for its trackers
+SOON = 5.0  # seconds that the end of a training waits for its trackers without a word
+PATIENCE = 60.0  # and then with one
 HURRY = 5.0  # the same after Ctrl-C
 MOMENT = 0.05  # seconds between two looks for a signal
 LONGEST = 400  # letters of what went wrong
@@ -35,7 +36,7 @@ class Trackers:
         self.left = set(range(len(runs)))  # the runs whose end was not yet told
         self._said: set[str] = set()
         self._own: list[str] = []
-        self._closed = False
+        self._closed = self._left = False
         self._threads = [_Thread(name) for name in names]
 
     def begin(self) -> None:
@@ -47,7 +48,7 @@ class Trackers:
                 lines = run.folder.metrics
                 state = run.folder.status["state"]
             except RunError as error:
-                self._own.append(str(error))
+                self._own.append(f"The trackers were not told of a run: {error}")
                 self.left.discard(m)
                 continue
             for thread in self._threads:
@@ -69,28 +70,38 @@ class Trackers:
             for thread in self._threads:
                 thread.todo.put(("end", m, state))
 
-    def close(self, state: str, patience: float, check: Callable[[], object] = lambda: None) -> None:
-        """End with the runs that are left, and wait for what was told to arrive."""
-        if self._closed or self.process != os.getpid():  # a process that forked has none of the threads
-            return
-        self._closed = True
-        for m in sorted(self.left):
-            self.end(m, state)
-        for thread in self._threads:
-            thread.todo.put(None)
-        until = time.monotonic() + patience
-        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
-            check()
+    def close(self, state: str) -> None:
+        """End with the runs that are left, and hear nothing more."""
+        if not self._closed:
+            self._closed = True
+            for m in sorted(self.left):
+                self.end(m, state)
             for thread in self._threads:
-                thread.join(MOMENT)
-        for thread in self._threads:
-            if thread.is_alive():
-                words = f"it has not answered for {patience:g} seconds; what it lacks is in metrics.jsonl"
-                thread.problems.append(words)
+                thread.todo.put(None)
+
+    def wait(self, patience: float, check: Callable[[], object] = lambda: None) -> list[str]:
+        """Wait for what was told to arrive; the names of the trackers that need longer."""
+        if self.process != os.getpid():  # a process that forked has none of the threads
+            return []
+        until = time.monotonic() + patience
+        while (busy := [thread for thread in self._threads if thread.is_alive()]) and time.monotonic() < until:
+            check()
+            busy[0].join(MOMENT)
+        return [thread.name for thread in busy]
+
+    def leave(self, state: str, patience: float = HURRY) -> None:
+        """Close, and wait no longer than this."""
+        if self._left or self.process != os.getpid():
+            return
+        self._left = True
+        self.close(state)
+        for name in self.wait(patience):
+            words = "has not answered in time, and is left behind: metrics.jsonl has all that it lacks"
+            self._own.append(f"The tracker {name} {words}.")
 
     def problems(self) -> list[str]:
         """What has gone wrong since the last call, in words; the same is said once."""
-        said = [f"The trackers were not told of a run: {words}" for words in self._own]
+        said = list(self._own)
         for thread in self._threads:
             said += [f"The tracker {thread.name} is given up: {words}." for words in thread.problems]
         new = [words for words in dict.fromkeys(said) if words not in self._said]
@@ -140,5 +151,5 @@ def tell(folder: RunFolder, names: Sequence[str]) -> list[str]:
         return []
     told = Trackers(names, [Tracked(folder, folder.experiment)])
     told.begin()
-    told.close("finished", PATIENCE)
+    told.leave("finished", PATIENCE)
     return told.problems()

@@ -31,7 +31,7 @@ from unroll.runs.loaded import Run, load
 from unroll.training import extension, occupied, start, trackers
 from unroll.training.bookkeeping import Bookkeeping, Draw
 from unroll.training.events import Evaluating, Event, Stepped, Warned
-from unroll.training.following import HURRY, PATIENCE, Trackers, tell
+from unroll.training.following import HURRY, PATIENCE, SOON, Trackers, tell
 from unroll.training.learner import Learner
 from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
@@ -197,7 +197,7 @@ def _train(
         learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
         start.put(learner, starts)
         told = Trackers(track, [Tracked(*run) for run in zip(folders, experiments, strict=True)])
-        held.callback(told.close, "failed", HURRY)
+        held.callback(lambda: told.leave("failed", 0.0 if watch.quits else HURRY))
         books, process = Bookkeeping(learner, corpora, folders, watch, save_every, draw, told), os.getpid()
         for note in notes:
             yield books.event(Warned, message=note)
@@ -217,17 +217,22 @@ def _train(
                 books.step()
                 yield books.event(Stepped)
                 books.save_if_due()
-            told.close("finished", PATIENCE, watch.check)
+            told.close("finished")
+            if busy := told.wait(SOON, watch.check):
+                words = f"Waiting for {', '.join(busy)} to take what was told, at most {PATIENCE:g} seconds."
+                yield books.event(Warned, message=words)
+                told.wait(PATIENCE, watch.check)
+            told.leave("finished", 0.0)
             yield from books.warned(told.problems())
         except Pressed as pressed:
             books.save("interrupted")
-            told.close("interrupted", HURRY)
+            told.leave("interrupted")
             yield from books.warned(told.problems())
             raise Interrupted(pressed.number) from None
         except GeneratorExit:
             if not watch.quits and os.getpid() == process:  # a process that forked has no business in these folders
                 _save_left(books)
-                told.close("interrupted", HURRY)
+                told.leave("interrupted")
             raise
 
 

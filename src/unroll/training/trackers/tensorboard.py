@@ -7,10 +7,10 @@ TensorBoard that is open drops the points of the file before it. TensorBoard kee
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from unroll.base import plain_files
 from unroll.training import trackers
 from unroll.training.trackers import Line, Tracked
 
@@ -24,50 +24,50 @@ def why_not() -> str | None:
 
 
 class _Events:
-    """One event file."""
+    """One event file. It is open only while something is written: a fleet has many."""
 
     def __init__(self, run: Tracked, lines: Sequence[Line]) -> None:
-        from tensorboard.compat.proto import event_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        from tensorboard.compat.proto.event_pb2 import SessionLog
 
-        self._event: Any = event_pb2.Event
-        self._writer = RecordWriter(run.folder.event_files.new())
-        try:
-            self._write(file_version="brain.Event:2")
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._write(step=0, session_log=start)
-            self._write(step=0, summary=_as_text(run))
-            for line in lines:
-                self._add(line)
-            self._writer.flush()
-        except BaseException:
-            with suppress(OSError):
-                self._writer.close()
-            raise
+        self._path = run.folder.event_files.new()
+        start = SessionLog(status=SessionLog.START)
+        first = [_event(file_version="brain.Event:2"), _event(step=0, session_log=start)]
+        self._write([*first, _event(step=0, summary=_settings(run)), *map(_scalars, lines)])
 
     def add(self, line: Line) -> None:
         """Write its points."""
-        self._add(line)
-        self._writer.flush()
+        self._write([_scalars(line)])
 
     def end(self, state: str) -> None:
-        """Close the file."""
-        self._writer.close()
+        """Nothing is left to do."""
 
-    def _add(self, line: Line) -> None:
-        from tensorboard.compat.proto import summary_pb2
+    def _write(self, events: Iterable[Any]) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        values = [summary_pb2.Summary.Value(tag=tag, simple_value=one) for tag, one in trackers.points(line).items()]
-        self._write(step=line["batch"], summary=summary_pb2.Summary(value=values))
-
-    def _write(self, **what: Any) -> None:
-        self._writer.write(self._event(wall_time=time.time(), **what).SerializeToString())
+        with plain_files.open_to_append(self._path) as file:
+            writer = RecordWriter(file)
+            for event in events:
+                writer.write(event.SerializeToString())
 
 
 begin = _Events
 
 
-def _as_text(run: Tracked) -> Any:
+def _event(**what: Any) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    return Event(wall_time=time.time(), **what)
+
+
+def _scalars(line: Line) -> Any:
+    """The points of a line."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    values = [Summary.Value(tag=name, simple_value=value) for name, value in trackers.points(line).items()]
+    return _event(step=line["batch"], summary=Summary(value=values))
+
+
+def _settings(run: Tracked) -> Any:
     """The configuration as a table."""
     from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
     from tensorboard.plugins.text import metadata
