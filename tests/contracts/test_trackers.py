@@ -229,11 +229,11 @@ def test_what_is_tracked_changes_nothing_of_what_is_computed_or_kept(tmp_path: P
 
 @pytest.mark.parametrize("launcher", ["local", "processes"])
 def test_each_run_of_a_sweep_has_its_own_tracker(launcher: str, corpus: Path, tmp_path: Path) -> None:
-    options = ("--k1", "4,5", "--seeds", 2, "--batches", 5, *TINY[2:], "--most", 2, "--launcher", launcher)
+    options = ("--k1", "4,5", "--batches", 5, *TINY[2:], "--most", 2, "--launcher", launcher)
     result = unroll("sweep", corpus, *options, "--track", "tensorboard", "--out", tmp_path / "sweep")
     assert result.code == 0, result.err
     runs = list((tmp_path / "sweep" / "runs").iterdir())
-    assert len(runs) == 4
+    assert len(runs) == 2
     for run in runs:
         assert in_tensorboard(run) == in_32_bits(on_disk(run))
         assert len(on_disk(run)["loss"]) == 5
@@ -311,7 +311,7 @@ def test_a_tracker_that_raises_is_one_note_and_the_run_and_the_others_go_on(
     run = train_one(tmp_path / "run", track=["raising", "tensorboard"], on_event=note)
     assert run.status["state"] == "finished"
     assert [words for words in notes if "tracker" in words] == [
-        f"The tracker raising is given up: {type(error).__name__}: {error}".rstrip(".") + "."
+        f"The tracker raising is given up: {type(error).__name__}{': ' if str(error) else ''}{error}."
     ]
     assert in_tensorboard(run.path) == in_32_bits(on_disk(run.path))
 
@@ -375,7 +375,8 @@ def test_a_link_in_place_of_the_event_files_is_a_note_and_is_not_followed(tmp_pa
 def test_a_damaged_key_is_a_note_with_its_remedy(tmp_path: Path, tools: SimpleNamespace) -> None:
     train_one(tmp_path / "run", track="wandb")
     path = tmp_path / "run" / "tracking.json"
-    path.write_text(path.read_text().replace("a", "b").replace("1", "2"))
+    secret = json.loads(path.read_text())["secret"]
+    path.write_text(path.read_text().replace(secret, secret[::-1]))
     (words,) = package.resume(tmp_path / "run", track="wandb").notes
     assert "tracking.json is damaged" in words
     assert "Delete it" in words

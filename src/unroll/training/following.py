@@ -141,7 +141,8 @@ class _Thread(threading.Thread):
 
 
 def _in_words(error: BaseException) -> str:
-    words = str(error) if isinstance(error, UnrollError) else f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    words = str(error) if isinstance(error, UnrollError) else f"{name}: {error}" if str(error) else name
     return shorten(words, LONGEST, placeholder=" …").rstrip(".")
 
 

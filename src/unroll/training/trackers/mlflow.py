@@ -52,7 +52,9 @@ class _Run:
         new = [Param(name, str(value)) for name, value in run.settings.items() if name not in known.data.params]
         for start in range(0, len(new), MOST_SETTINGS):
             self._client.log_batch(self._id, params=new[start : start + MOST_SETTINGS])
-        self._log(lines, {key: self._steps(key) for key in known.data.metrics})
+        # What is trained again after a kill has the numbers that it had: it is not logged twice.
+        self._there = {name: self._steps(name) for name in known.data.metrics}
+        self._log(lines)
 
     def _experiment(self) -> str:
         if given := os.environ.get("MLFLOW_EXPERIMENT_ID"):
@@ -66,15 +68,15 @@ class _Run:
 
     def add(self, line: Line) -> None:
         """Log its points."""
-        self._log([line], {})
+        self._log([line])
 
-    def _log(self, lines: Sequence[Line], there: dict[str, set[int]]) -> None:
+    def _log(self, lines: Sequence[Line]) -> None:
         now = int(1000 * time.time())
         points = [
             self._metric(name, value, now, line["batch"])
             for line in lines
             for name, value in trackers.points(line).items()
-            if line["batch"] not in there.get(name, ())
+            if line["batch"] not in self._there.get(name, ())
         ]
         for start in range(0, len(points), MOST_POINTS):
             self._client.log_batch(self._id, metrics=points[start : start + MOST_POINTS])

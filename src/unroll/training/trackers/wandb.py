@@ -61,14 +61,14 @@ class _Run:
             reinit="create_new",
             settings=wandb.Settings(**settings),
         )
-        there = self._run.step  # of a run that goes on, the first step that W&B does not have
+        self._next = self._run.step  # of a run that goes on, the first step that W&B does not have
         for line in lines:
-            if line["batch"] >= there:
-                self.add(line)
+            self.add(line)
 
     def add(self, line: Line) -> None:
-        """Log its points."""
-        self._run.log(trackers.points(line), step=line["batch"])
+        """Log its points, unless they are there: what was trained again after a kill has the numbers that it had."""
+        if line["batch"] >= self._next:
+            self._run.log(trackers.points(line), step=line["batch"])
 
     def end(self, state: str) -> None:
         """Finish: successfully, or not."""
