@@ -17,9 +17,13 @@ NAMES = ("wandb", "mlflow", "mlflow.entities")
 @contextmanager
 def standing_in() -> Iterator[SimpleNamespace]:
     """While this lasts, wandb and mlflow are ours, and new."""
-    with patch.object(sys, "path", [str(FOLDER), *sys.path]), patch.dict(sys.modules):
-        for name in NAMES:
-            sys.modules.pop(name, None)
+    before = {name: sys.modules.pop(name) for name in NAMES if name in sys.modules}
+    with patch.object(sys, "path", [str(FOLDER), *sys.path]):
         importlib.invalidate_caches()
-        modules: dict[str, ModuleType] = {name: importlib.import_module(name) for name in NAMES[:2]}
-        yield SimpleNamespace(**modules)
+        try:
+            modules: dict[str, ModuleType] = {name: importlib.import_module(name) for name in NAMES[:2]}
+            yield SimpleNamespace(**modules)
+        finally:
+            for name in NAMES:
+                sys.modules.pop(name, None)
+            sys.modules.update(before)

@@ -154,7 +154,8 @@ def test_after_a_kill_and_a_resume_no_point_is_doubled_and_none_is_missing(
     stand = on_disk(run)
     assert [step for step, _ in stand["loss"]] == [1, 2, 3, 4, 5, 7, 9, 11, 14]
     assert in_tensorboard(run) == in_32_bits(stand)
-    assert not old.exists()
+    assert old.stat().st_size == 0
+    assert len(list((run / EVENTS).iterdir())) == 2
     apart = {name: own for name, own in stand.items() if name != "seconds"}  # clocks of points told before are older
     for points in (in_wandb(tools.wandb), in_mlflow(tools.mlflow)):
         assert {name: own for name, own in points.items() if name != "seconds"} == apart

@@ -1,6 +1,6 @@
 """What trackers keep in a run's folder: event files for TensorBoard, and a key by which others know the run again.
 
-    tensorboard/events.out.tfevents.1763586000.unroll    one file; the next one has a later name and takes its place
+    tensorboard/events.out.tfevents.1763586000.unroll    the next one has a later name, and empties this one
     tracking.json                                        a secret of this folder, of which the key is a hash
 
 The key is a hash, so that a folder from a stranger cannot name an arbitrary run of yours elsewhere. Whatever else lies
@@ -45,7 +45,7 @@ class EventFiles:
         return sorted(path for path in ours if untrusted.is_regular(path))
 
     def new(self) -> Path:
-        """A new file, empty, in place of those before."""
+        """A new file, empty, in place of those before, of which the last one stays as an empty file."""
         before = self.files()
         times = [int(_NAME.sub(r"\1", path.name)) for path in before]
         # TensorBoard reads the files of a folder in the order of their names.
@@ -54,8 +54,11 @@ class EventFiles:
             self.folder.mkdir(exist_ok=True)
             if not untrusted.is_folder(self.folder):
                 raise OSError("it is a link, and links are not followed")
-            for path in before:
+            for path in before[:-1]:
                 path.unlink(missing_ok=True)
+            for path in before[-1:]:
+                # A TensorBoard that is open looks for the next file only where it can still open this one.
+                atomic_files.cut(path, 0)
             path = self.folder / f"events.out.tfevents.{moment:0{DIGITS}}.unroll"
             plain_files.open_new(path).close()
             return path
