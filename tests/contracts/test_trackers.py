@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -16,14 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import TINY, unroll
-from dropping import dropped_in
 from helpers import tiny, tiny_corpus
 from standing_in import standing_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import unroll as package
 from unroll.base import plugins
-from unroll.base.errors import ConfigurationError
+from unroll.base.errors import ConfigurationError, RunError
 from unroll.corpus.synthetic import Markov
 from unroll.runs.folder import RunFolder
 from unroll.runs.tracker_files import EVENTS
@@ -383,6 +383,26 @@ def test_a_damaged_key_is_a_note_with_its_remedy(tmp_path: Path, tools: SimpleNa
     assert "Delete it" in words
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"[" * 100_000, b"{}", b'{"secret": "../x"}', b"\xff" * 5000, None, "link", "pipe"]
+)
+def test_a_strangers_key_costs_nothing_and_names_no_run_of_yours(content: bytes | str | None, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    path = tmp_path / "tracking.json"
+    (tmp_path / "mine.txt").write_text("precious")
+    if content == "link":
+        path.symlink_to(tmp_path / "mine.txt")
+    elif content == "pipe":
+        os.mkfifo(path)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.mkdir()
+    with pytest.raises(RunError, match="is damaged: "):
+        folder.tracking_key()
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -424,14 +444,3 @@ def test_offline_each_begin_of_wandb_is_a_whole_run(
     train_one(tmp_path / "run", track="wandb")
     package.resume(tmp_path / "run", track="wandb")
     assert [[step for step, _ in run["points"]] for run in tools.wandb.RUNS.values()] == [[1, 2, 3, 4, 5]] * 2
-
-
-# --- plug-ins -------------------------------------------------------------------------------------------------------
-
-
-def test_a_dropped_in_tracker_is_named_and_told(corpus: Path, tmp_path: Path) -> None:
-    with dropped_in("trackers"):
-        train(corpus, tmp_path / "listed", "--track", "one-list")
-        told = plugins.load("trackers", "one-list").TOLD["listed"]
-    lines = [json.loads(line) for line in (tmp_path / "listed" / "metrics.jsonl").read_text().splitlines()]
-    assert told == [*({k: v for k, v in line.items() if k != "chain"} for line in lines), "finished"]
