@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 import threading
 import time
@@ -335,6 +336,27 @@ def test_ctrl_c_while_a_tracker_fails_still_saves_and_is_not_swallowed(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         train_one(tmp_path / "run", track="raising", on_event=press)
     assert RunFolder(tmp_path / "run").checkpoints() == [3]
+
+
+def test_a_run_that_is_interrupted_says_so_to_its_trackers_and_the_advice_names_them(
+    corpus: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    class Pressing(Raising):
+        def add(self, line: Any) -> None:
+            if line["batch"] == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def end(self, state: str) -> None:
+            told.append(state)
+
+    plugins.register("trackers", "pressing", Pressing("never", OSError()))
+    options = ("--batches", 100_000, *TINY, "--track", "pressing", "--out", tmp_path / "run")
+    result = unroll("train", corpus, *options)
+    assert result.code == 130
+    assert f"--resume {tmp_path / 'run'} --track pressing\n" in result.err
+    assert told == ["interrupted"]
 
 
 def test_a_tracker_that_hangs_costs_no_batch_and_is_left_behind(

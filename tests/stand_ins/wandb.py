@@ -18,7 +18,7 @@ class Settings:
 
     model_fields = dict.fromkeys((
         "silent", "console", "disable_git", "disable_code", "x_disable_meta", "x_disable_stats",
-        "x_disable_machine_info", "x_save_requirements", "init_timeout", "finish_timeout",
+        "x_disable_machine_info", "host", "x_save_requirements", "init_timeout", "finish_timeout",
     ))  # fmt: skip
 
     def __init__(self, **fields: Any) -> None:

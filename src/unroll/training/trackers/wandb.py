@@ -29,6 +29,7 @@ SETTINGS = {
     "x_disable_meta": True,
     "x_disable_stats": True,
     "x_disable_machine_info": True,
+    "host": "-",
     "x_save_requirements": False,
     "init_timeout": WAIT,
     "finish_timeout": WAIT,
