@@ -126,7 +126,7 @@ def test_wandb_and_mlflow_are_told_the_points_of_metrics_jsonl(
     corpus: Path, tmp_path: Path, tools: SimpleNamespace
 ) -> None:
     said = train(corpus, tmp_path / "run", "--track", "wandb,mlflow")
-    assert "note" not in said
+    assert "given up" not in said
     assert in_wandb(tools.wandb) == in_mlflow(tools.mlflow) == on_disk(tmp_path / "run")
     ((key, there),) = tools.wandb.RUNS.items()
     assert (there["name"], there["group"], there["project"]) == ("run", None, "unroll")
@@ -180,7 +180,7 @@ def test_a_run_that_has_ended_is_told_whole(corpus: Path, tmp_path: Path, tools:
     before = (tmp_path / "run" / "weights.safetensors").stat().st_mtime_ns
     for _ in range(2):  # told again, nothing is doubled
         result = unroll("train", "--resume", tmp_path / "run", "--track", "tensorboard,mlflow")
-        assert (result.code, "note" in result.err) == (0, False)
+        assert (result.code, "given up" in result.err) == (0, False)
     assert in_tensorboard(tmp_path / "run") == in_32_bits(on_disk(tmp_path / "run"))
     assert in_mlflow(tools.mlflow) == on_disk(tmp_path / "run")
     loaded = package.resume(tmp_path / "run", track=["wandb"])
