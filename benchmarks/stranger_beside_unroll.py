@@ -3,7 +3,7 @@
     python benchmarks/stranger_beside_unroll.py music.txt
 
 Scheme 4 on notes, 128 units, k1 = k2 = 100, 64 rows, Adam at 0.004, no dense layer; the state reset each epoch, never,
-and each row at random with probability 0.1; with the paper's peepholes and, reset never, without them. The last 3,000 tokens
+and each row at random with probability 0.1; with the paper's peepholes and, reset never, without. The last 3,000 tokens
 are the test set. What the record already holds is not run again.
 """
 

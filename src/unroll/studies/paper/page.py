@@ -22,6 +22,7 @@ from unroll.studies.paper import (
     literature,
     pictures,
     records,
+    stranger,
     verdicts_in_words,
 )
 from unroll.studies.paper.claims import judge
@@ -69,6 +70,11 @@ batches, in which nearly every run jumps, are not marked. A rise at the end that
 <!-- unroll: instability -->
 <!-- end -->
 
+## By a stranger's route
+
+<!-- unroll: stranger -->
+<!-- end -->
+
 ## What lies behind unexpected verdicts
 
 <!-- unroll: causes -->
@@ -103,7 +109,10 @@ def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path
     page = docs / "paper.md"
     verdicts = judge(measured)
     text = page.read_text("utf-8") if page.exists() else START
-    written = [*drawn, *filter(None, [instability_drawn]), _write(page, fill(text, blocks(measured, verdicts, drawn)))]
+    compared = stranger.read(records_folder)
+    stranger_drawn = stranger.save(compared, docs / "paper") if compared else None
+    contents = blocks(measured, verdicts, drawn, compared)
+    written = [*drawn, *filter(None, [instability_drawn, stranger_drawn]), _write(page, fill(text, contents))]
     schemes = docs / "schemes.md"
     if schemes.exists():
         written.append(_write(schemes, fill(schemes.read_text("utf-8"), {"literature": literature.markdown()})))
@@ -120,7 +129,12 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
     return BLOCK.sub(renewed, text)
 
 
-def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]) -> dict[str, str]:
+def blocks(
+    measured: Records,
+    verdicts: Iterable[Verdict],
+    drawn: Iterable[Path],
+    compared: stranger.Comparison | None = None,
+) -> dict[str, str]:
     """Every marked block of docs/paper.md."""
     verdicts = tuple(verdicts)
     return {
@@ -132,6 +146,7 @@ def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]
         ),
         "timing": timing_table(measured["timing"]) if "timing" in measured else "Not measured.",
         "instability": _instability(measured),
+        "stranger": _stranger(compared),
         "causes": _causes(measured),
         "evidence": "\n\n".join(verdicts_in_words.evidence(v, lambda each: _table(each.evidence)) for v in verdicts),
         "provenance": _provenance(measured),
@@ -217,6 +232,14 @@ def _instability(measured: Records) -> str:
     picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
     tables = {title: table for title, table in instability.every_table(runs).items() if title != instability.BY_RUN}
     return "\n\n".join((instability.ABOUT, picture, *_titled(tables)))
+
+
+def _stranger(compared: stranger.Comparison | None) -> str:
+    """The same experiment by another implementation."""
+    if not compared or not compared.runs:
+        return "Not measured."
+    picture = "![Scheme 4 in plain torch and in Unroll](paper/stranger.png)"
+    return "\n\n".join((stranger.about(compared), picture, _table(stranger.in_numbers(compared.runs))))
 
 
 def _causes(measured: Records) -> str:
