@@ -30,7 +30,7 @@ BATCHES, AT_ONCE = 250, 2
 # How the state is reset, with peepholes or without, and the seeds.
 SETTINGS = (
     *((reset, True, seed) for seed in (0, 1, 2) for reset in ("never", "random")),
-    ("never", False, 0), ("epoch", True, 0),
+    ("never", False, 0), ("epoch", True, 0), ("never", False, 1), ("never", False, 2),
 )  # fmt: skip
 RESET = {"never": "never", "random": "0.1", "epoch": "epoch"}
 

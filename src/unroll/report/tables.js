@@ -23,7 +23,7 @@ function verdictRows(verdict, chip, figures) {
   const whole = { rowspan: Math.max(parts.length, 1) };
   const cells = (part) => [
     make("td", { class: part.held === null ? "open" : part.held ? "held" : "failed" }, make("b", {}, `${part.held === null ? "≈" : part.held ? "✓" : "✗"} `, bdi(part.says)), ": ", bdi(part.measured)),
-    make("td", {}, bdi(part.threshold))];
+    make("td", {}, bdi(part.threshold), ...(part.intervals ? [make("small", {}, " ", bdi(part.intervals))] : []))];
   const first = parts.length ? cells(parts[0]) : [make("td", {}, bdi(verdict.measured)), make("td", {}, bdi(verdict.threshold))];
   return [
     make("tr", { class: "first" }, make("th", { scope: "row", ...whole }, bdi(verdict.claim)), make("td", whole, bdi(verdict.words)),

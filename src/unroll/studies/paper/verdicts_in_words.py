@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from unroll.studies.paper.claims.certainty import BORROWED
 from unroll.studies.paper.claims.verdict import (
     FAILS,
     HOLDS,
@@ -13,7 +12,6 @@ from unroll.studies.paper.claims.verdict import (
     NOT_JUDGED,
     OPEN,
     VERDICTS,
-    Measure,
     Part,
     Verdict,
 )
@@ -75,28 +73,11 @@ def evidence(verdict: Verdict, table: Callable[[Verdict], str]) -> str:
     head = f"### {verdict.claim}\n\n> {verdict.words}\n\n**{verdict.verdict.capitalize()}.**"
     if verdict.verdict == NOT_JUDGED:
         return f"{head} {verdict.measured}"
-    parts = "\n".join(
-        f"- {MARK_OF_PART[part.held]} *{part.says}*: {part.measured} (asked: {part.threshold}).{intervals(part)}"
-        for part in verdict.parts
-    )
+    parts = "\n".join(f"- {MARK_OF_PART[part.held]} {_in_full(part)}".strip() for part in verdict.parts)
     notes = verdict.measured[len("; ".join(part.measured for part in verdict.parts)) + 1 :].strip()
     figures = ", ".join(verdict.figures)
     return "\n\n".join(piece for piece in (head, parts, notes, table(verdict), f"Records: {figures}.") if piece)
 
 
-def intervals(part: Part) -> str:
-    """The intervals that decide a part, in words."""
-    if all(measure.is_clock for measure in part.measures):
-        return ""
-    ends = [words for measure in part.measures if (words := _interval(measure))]
-    if not ends:
-        return " One seed: cannot be told."
-    borrowed = "; one seed, with the spread of similar runs" if part.known_from == BORROWED else ""
-    return f" Intervals: {', '.join(ends)}{borrowed}."
-
-
-def _interval(measure: Measure) -> str:
-    if measure.interval is None:
-        return ""
-    low, high = measure.interval
-    return f"{measure.name} {low:.3f} to {high:.3f}"
+def _in_full(part: Part) -> str:
+    return f"*{part.says}*: {part.measured} (asked: {part.threshold}). {part.intervals}"

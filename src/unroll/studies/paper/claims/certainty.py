@@ -24,14 +24,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from unroll.studies.paper.claims.verdict import Finding, Measure, NotJudgedError, Part, Records
+from unroll.studies.paper.claims.verdict import (
+    BORROWED,
+    SEVERAL,
+    UNKNOWN,
+    Finding,
+    Measure,
+    NotJudgedError,
+    Part,
+    Records,
+)
 from unroll.studies.paper.figures import BEST
 from unroll.studies.paper.records import Curve, Record
 from unroll.sweep.answers import LEVEL
 from unroll.sweep.student import quantile
 
 REPLICATES = 24
-SEVERAL, BORROWED, UNKNOWN = "seeds", "similar runs", "one seed"
 
 Judge = Callable[[Records], Finding]
 Twin = tuple[str, int, int]  # corpus, scheme, k1

@@ -13,6 +13,8 @@ from unroll.studies.paper.records import Record
 HOLDS, IN_PART, FAILS, OPEN, NOT_JUDGED = "holds", "holds in part", "does not hold", "cannot be told", "not judged"
 VERDICTS = (HOLDS, IN_PART, FAILS, OPEN, NOT_JUDGED)
 
+SEVERAL, BORROWED, UNKNOWN = "seeds", "similar runs", "one seed"  # how intervals are known
+
 Records = Mapping[str, Record]
 Cell = str | float | int | None
 
@@ -118,6 +120,21 @@ class Part:
         fewest, most = self._asked()
         return fewest <= inside <= most
 
+    @property
+    def intervals(self) -> str:
+        """The intervals that decide it, in words; empty where all its numbers are a clock's."""
+        if all(measure.is_clock for measure in self.measures):
+            return ""
+        ends = [
+            f"{measure.name} {measure.interval[0]:.3f} to {measure.interval[1]:.3f}"
+            for measure in self.measures
+            if measure.interval
+        ]
+        if not ends:
+            return "One seed: cannot be told."
+        borrowed = "; one seed, with the spread of similar runs" if self.known_from == BORROWED else ""
+        return f"Intervals: {', '.join(ends)}{borrowed}."
+
     def _asked(self) -> tuple[int, int]:
         count = len(self.measures)
         return count if self.needed is None else self.needed, count if self.most is None else self.most
@@ -181,10 +198,10 @@ class Verdict:
         return tuple(name for name in VERDICTS if name in left)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, with whether each part holds."""
+        """As plain data, with whether each part holds, and its intervals in words."""
         content = asdict(self)
         for part, of_json in zip(self.parts, content["parts"], strict=True):
-            of_json["held"] = part.held
+            of_json |= {"held": part.held, "intervals": part.intervals}
         return content
 
     @classmethod
@@ -202,7 +219,7 @@ class Verdict:
 
 
 def _part(content: Mapping[str, Any]) -> Part:
-    fields = {name: value for name, value in content.items() if name != "held"}
+    fields = {name: value for name, value in content.items() if name not in ("held", "intervals")}
     return Part(**{**fields, "measures": tuple(Measure(**measure) for measure in content["measures"])})
 
 
