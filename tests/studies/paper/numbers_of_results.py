@@ -6,9 +6,9 @@ import math
 from statistics import geometric_mean, median
 
 from paths import ROOT
-from prose_facts import SHUFFLED, TEXTS, Facts, both_ends, ends, percent, said, thousands, word
+from prose_facts import SHUFFLED, TEXTS, Facts, both_ends, ends, percent, rounded_up, said, thousands, word
 
-from unroll.studies.paper import causes
+from unroll.studies.paper import causes, stranger
 from unroll.studies.paper.claims.lines import Line, Lines, max_over_min
 from unroll.studies.paper.claims.thresholds import CLOSE
 from unroll.studies.paper.claims.verdict import IN_PART
@@ -17,7 +17,7 @@ from unroll.studies.paper.figures import ARCHITECTURES, CORPORA, K1, K1_OF_K2
 
 def of_sentences(f: Facts) -> dict[str, list[str]]:
     """The numbers of these sentences, by their beginnings."""
-    return {**_results(f), **_late(f)}
+    return {**_results(f), **_late(f), **_stranger()}
 
 
 def _results(f: Facts) -> dict[str, list[str]]:
@@ -155,3 +155,24 @@ def _shuffled(f: Facts, scheme: int, corpus: str) -> float:
     both = Lines(f.measured, "schemes", "extras")
     new = [both.one(SHUFFLED, corpus=corpus, scheme=scheme, k1=k1).best for k1 in K1]
     return geometric_mean(new) / geometric_mean(f.best(corpus, scheme, k1, 0) for k1 in K1)
+
+
+def _stranger() -> dict[str, list[str]]:
+    compared = stranger.read(ROOT / "results" / "paper")
+    assert compared is not None
+    settings = stranger.groups(compared.runs)
+    counts = []
+    for who in ("stranger", "unroll"):
+        runs = settings[who, "never", True]
+        counts += [word(sum(max(run.apart.values()) > 1.01 for run in runs)), word(len(runs))]
+
+    def within(reset: str, peepholes: bool) -> str:
+        runs = [run for who in stranger.WHO for run in settings[who, reset, peepholes]]
+        return f"{rounded_up(max(abs(math.log(ratio)) for run in runs for ratio in run.apart.values())):.1f}"
+
+    return {
+        "Never reset, the test set is read": [*said("1"), *counts],
+        "Reset at random, the two starts agree within 0": [*said("two"), within("random", True)],
+        "And one thing more:": [*said("two"), within("never", False)],
+        "That fits the runs": said("none"),
+    }
