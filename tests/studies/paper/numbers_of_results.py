@@ -173,6 +173,7 @@ def _stranger() -> dict[str, list[str]]:
     return {
         "Never reset, the test set is read": [*said("1"), *counts],
         "Reset at random, the two starts agree within 0": [*said("two"), within("random", True)],
+        "Reset each epoch, a run is": said("two"),
         "And one thing more:": [*said("two"), within("never", False)],
         "That fits the runs": said("none"),
     }
