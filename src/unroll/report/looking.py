@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unroll.base.durations import duration
@@ -74,16 +75,16 @@ def computed_parts(
             run = _load(folder, device)
         except Exception as error:
             for section in sections:
-                problems[section].setdefault(_reason(error, folder), []).append(label)
+                problems[section].setdefault(_reason(error, folder.path, experiment.corpus), []).append(label)
             continue
         if not announced:
-            _announce(run, sections, len(chosen), say)
+            announce(run, sections, len(chosen), say)
             announced = True
         for section in sections:
             try:
                 seen = _file(section).look(run)
             except Exception as error:
-                problems[section].setdefault(_reason(error, folder), []).append(label)
+                problems[section].setdefault(_reason(error, folder.path, experiment.corpus), []).append(label)
             else:
                 looks[section].append(Look(name, label, in_words(experiment, names) or "all runs", seen))
     parts = []
@@ -127,7 +128,7 @@ def _left_out(runs: Sequence[str], reason: str) -> str:
     return f"Left out: {shown}. {reason}"
 
 
-def _announce(run: Run, sections: Iterable[str], runs: int, say: Callable[[str], None]) -> None:
+def announce(run: Run, sections: Iterable[str], runs: int, say: Callable[[str], None]) -> None:
     """Say before the work how long it takes, where that is over a minute. Runs are taken to be like the first."""
     seconds = 0.0
     for section in sections:
@@ -152,9 +153,9 @@ def _file(section: str) -> Any:
     return importlib.import_module(f"unroll.report.sections.{section}")
 
 
-def _reason(error: Exception, folder: RunFolder | None = None) -> str:
-    """What went wrong, without the paths of this machine."""
+def _reason(error: Exception, *paths: str | Path) -> str:
+    """What went wrong in words, without the paths of this machine."""
     words = " ".join(str(error).split("\n")) if isinstance(error, UnrollError) else f"{type(error).__name__}: {error}"
-    if folder is not None:
-        words = words.replace(str(folder.path), folder.path.name)
+    for path in filter(None, map(str, paths)):
+        words = words.replace(str(Path(path).absolute()), Path(path).name).replace(path, Path(path).name)
     return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"

@@ -8,7 +8,7 @@ function samplesBlock(block) {
     const content = pieces.map(([text, length]) => (length
       ? make("mark", { title: `stands in the training data: up to ${numberWords(length)} tokens in one piece` }, text)
       : text));
-    const words = copied ? `${numberWords(100 * copied, 3)} % copied, longest copy ${numberWords(longest)} tokens` : `nothing copied; longest match ${numberWords(longest)} tokens`;
+    const words = copied === null ? "copies were not looked for: the corpus is too large" : copied ? `${numberWords(100 * copied, 3)} % copied, longest copy ${numberWords(longest)} tokens` : `nothing copied; longest match ${numberWords(longest)} tokens`;
     return make("div", { class: "column" },
       make("h3", {}, PROCEDURE_WORDS[procedure], run.own === procedure ? " (its scheme’s own)" : ""),
       make("p", { class: "about" }, words),

@@ -24,6 +24,7 @@ TOKENS = 500
 TEMPERATURE = 0.7
 SEED = 0
 COPIED_FROM = 20  # tokens: a stretch this long that stands in the training data is marked
+MOST_SORTED = 50_000_000  # tokens of a corpus that copies are looked for in: sorting more takes minutes
 TRIED = 24  # tokens drawn to see how long it takes
 WORDS = (
     f"{TOKENS} tokens under each procedure. Marked is every stretch of {COPIED_FROM} tokens and more that stands in "
@@ -50,19 +51,21 @@ def look(run: Run) -> dict[str, Any]:
     from unroll.runs.memorisation import memorised
 
     drawn = {procedure: _drawn(run, procedure, TOKENS) for procedure in PROCEDURES}
+    procedures: dict[str, Any] = {}
+    if run.corpus.tokens > MOST_SORTED:
+        nothing = {"longest": None, "copied": None}
+        for procedure, ids in drawn.items():
+            procedures[procedure] = {"pieces": _pieces(run, ids, np.zeros(len(ids), np.int64))} | nothing
+        return {"procedures": procedures, "own": run.experiment.scheme.sample, "test": nothing}
     found = memorised(run, list(drawn.values()))
-    procedures = {}
     for (procedure, ids), memory in zip(drawn.items(), found, strict=True):
         procedures[procedure] = {
             "pieces": _pieces(run, ids, memory.matches.lengths),
             "longest": memory.matches.longest,
             "copied": memory.matches.covered(COPIED_FROM),
         }
-    return {
-        "procedures": procedures,
-        "own": run.experiment.scheme.sample,
-        "test": {"longest": found[0].test_longest, "copied": found[0].test_covered(COPIED_FROM)},
-    }
+    test = {"longest": found[0].test_longest, "copied": found[0].test_covered(COPIED_FROM)}
+    return {"procedures": procedures, "own": run.experiment.scheme.sample, "test": test}
 
 
 def _drawn(run: Run, procedure: str, tokens: int) -> NDArray[np.int64]:
@@ -112,4 +115,8 @@ def section(looks: Sequence[Look]) -> Part:
 def _numbers(seen: dict[str, Any]) -> list[Any]:
     """Of each procedure and of test text: tokens of the longest copy, and the share that copies cover."""
     every = [*(seen["procedures"][name] for name in PROCEDURES), seen["test"]]
-    return [value for each in every for value in (each["longest"], f"{100 * each['copied']:.1f}\u00a0%")]
+    return [
+        value
+        for each in every
+        for value in (each["longest"], None if each["copied"] is None else f"{100 * each['copied']:.1f}\u00a0%")
+    ]
