@@ -40,12 +40,12 @@ class DriftFigure extends Figure {
   }
 
   factsOf(line, { first, last, above, error, run }) {
-    return [["tokens since reset", first === last ? numberWords(first) : `${numberWords(first)} to ${numberWords(last)}`],
+    return [["tokens since reset", agesWords(first, last)],
       ["above windowed", `${signedWords(above)} ± ${numberWords(error, 2)} nats`], ["windowed, all", numberWords(run.windowed)]];
   }
 
   spoken(line, point) {
-    return `${line.run.label}: ${numberWords(point.first)} to ${numberWords(point.last)} tokens since the reset, ${numberWords(point.y)}`;
+    return `${line.run.label}: ${agesWords(point.first, point.last)} token${point.last === 1 ? "" : "s"} since the reset, ${numberWords(point.y)}`;
   }
 
   controls() {
@@ -54,3 +54,5 @@ class DriftFigure extends Figure {
 }
 
 const signedWords = (value) => (value > 0 ? `+${numberWords(value, 3)}` : numberWords(value, 3).replace("-", "−"));
+
+const agesWords = (first, last) => (first === last ? numberWords(first) : `${numberWords(first)} to ${numberWords(last)}`);

@@ -23,7 +23,7 @@ function start() {
   data.parts.filter((part) => !part.leads).forEach(show);
   data.findings.forEach(({ id, title, about, tables }) => {
     section(id, id, title, make("p", { class: "about" }, bdi(about)),
-      ...tables.flatMap(({ title, columns, rows }) => [make("h3", {}, bdi(title)), scrolling(title, numbersTable(columns, rows, title))]));
+      ...tables.flatMap(({ title, columns, rows }) => [make("h3", {}, bdi(title)), tableBlock(title, columns, rows)]));
   });
   if (data.times.length) {
     const devices = [...new Set(data.times.map((time) => [time.device, time.precision].filter(Boolean).join(", ")))];

@@ -58,7 +58,7 @@ function timingTables(times, paper) {
     const add = (table, words, cells, first) => {
       if (cells.every((cell) => !cell)) return;
       const name = first ? make("th", { scope: "rowgroup" }, `scheme ${scheme}`) : make("th", {}, "");
-      rows[table].push(make("tr", { class: first ? "first" : null }, name, make("td", {}, words), ...cells.map((cell, i) => labelled(make("td", { class: "number" }, ...(cell || ["–"])), shapes[i].words))));
+      rows[table].push(make("tr", { class: first ? "first" : null }, name, make("td", {}, words), ...cells.map((cell, i) => labelled(make("td", { class: "number" }, make("span", {}, ...(cell || ["–"]))), shapes[i].words))));
     };
     const theirs = (at) => shapes.map((shape, i) => [numberWords(paper.ms[scheme][i][at])]);
     const ours = (at, alone, pick) => shapes.map((shape, i) => {

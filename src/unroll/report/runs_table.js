@@ -55,7 +55,7 @@ class RunsTable {
       make("button", { type: "button", onclick: () => this.sort(i) }, name)));
     this.body = make("tbody");
     this.body.append(...this.rows.map((row) => row.element));
-    const table = asTable(make("table", { class: "runs cards" }, make("thead", {}, make("tr", {}, ...this.heads)), this.body));
+    const table = asTable(make("table", { class: "runs cards few" }, make("thead", {}, make("tr", {}, ...this.heads)), this.body));
     this.element = make("div", {},
       make("p", { class: "controls" }, make("label", { for: "search" }, "Search"), this.search, this.count),
       // Cards have no headings to click.
@@ -63,7 +63,7 @@ class RunsTable {
         make("label", {}, make("span", {}, "Sort by"), make("select", { "aria-label": "Sort by", onchange: (event) => this.sort(Number(event.target.value)) },
           ...this.columns.map(([name], i) => make("option", { value: i }, name)))),
         make("label", {}, make("input", { type: "checkbox", onchange: (event) => table.classList.toggle("full", event.target.checked) }), "everything that is known")),
-      scrolling("Every run", table));
+      scrolling("Every run", table), this.rows.length > FEW ? showAll(table, this.rows.length) : null);
     this.filter();
   }
 
@@ -75,6 +75,7 @@ class RunsTable {
       const found = words.every((word) => row.text.includes(word));
       row.element.hidden = !found;
       shown += found;
+      row.element.classList.toggle("later", shown > FEW);
     }
     this.count.textContent = words.length ? `${shown} of ${this.rows.length}` : `${this.rows.length}`;
   }
@@ -90,5 +91,6 @@ class RunsTable {
       return this.sorted.up ? by : -by;
     };
     this.body.append(...this.rows.sort(order).map((row) => row.element));
+    this.filter();
   }
 }

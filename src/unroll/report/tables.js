@@ -22,11 +22,16 @@ function tableBlock(title, columns, rows) {
   const place = scrolling(title, table);
   if (rows.length <= FEW) return place;
   table.classList.add("few");
+  return make("div", {}, place, showAll(table, rows.length));
+}
+
+/** On a narrow screen: all cards of a table instead of the first. */
+function showAll(table, count) {
   const button = make("button", { type: "button", class: "all narrow", onclick: () => {
     table.classList.remove("few");
     button.remove();
-  } }, `Show all ${rows.length}`);
-  return make("div", {}, place, button);
+  } }, `Show all ${numberWords(count)}`);
+  return button;
 }
 
 function cellContent(value) {
