@@ -44,10 +44,10 @@ def report(
 
     \b
     unroll report runs/first runs/second --out report.html
-    unroll report sweeps/book                                what the sweep answers, curves, in what the runs differ
-    unroll report sweeps/book --show drift,samples
-    unroll report sweeps/book --show all                     also test text by surprise, and by hidden units
-    unroll report results/paper --out paper.html             the paper, with a verdict a claim
+    unroll report sweeps/book                        its answer, curves, what differs
+    unroll report sweeps/book --show drift,samples   computed with weights and text
+    unroll report sweeps/book --show all             also test text by surprise
+    unroll report results/paper --out paper.html     the paper, with a verdict a claim
 
     A run's folder holds no text of its corpus, and neither does the page, unless --show text or --show units put a
     stretch of the test set on it; samples may copy from the corpus. The same input gives the same page, byte for byte.

@@ -10,8 +10,8 @@ from unroll.experiment.experiment import Experiment
 from unroll.experiment.settings import settings_of
 
 PATHS = {"corpus", "validation_file", "test_file"}  # of the machine that trained; hashes and titles tell texts apart
-FACTS = {"tokens", "unique"}  # follow from the text
 HASH = 12  # characters
+LONGEST = 56  # characters of a label made of settings; a folder's name says more than a longer one
 
 
 def settings(experiment: Experiment) -> dict[str, Any]:
@@ -21,10 +21,11 @@ def settings(experiment: Experiment) -> dict[str, Any]:
     flat: dict[str, Any] = {"corpus": experiment.title or "text", "scheme": f"{number}{s.training}, {s.sample}"}
     flat |= {"k1": s.k1, "k2": s.k2}
     for each, known in settings_of(Experiment):
-        if each.name in PATHS | FACTS | {"title"}:
+        is_hash = each.name.endswith("sha256")
+        if each.name in PATHS or not (known.help or is_hash):  # what no user says follows from the text
             continue
         value = getattr(experiment, each.name)
-        flat[known.key or each.name] = value[:HASH] if each.name.endswith("sha256") and value else value
+        flat[known.key or each.name] = value[:HASH] if is_hash and value else value
     return flat
 
 
@@ -56,16 +57,18 @@ def labels(experiments: Mapping[str, Experiment]) -> dict[str, str]:
     names = differing(list(experiments.values()))
     words = {name: in_words(experiment, names) for name, experiment in experiments.items()}
     times = Counter(words.values())
-    return {
-        name: label if label and times[label] == 1 else f"{label}: {name}" if label else name
-        for name, label in words.items()
-    }
+    return {name: label if label and times[label] == 1 and fits(label) else name for name, label in words.items()}
+
+
+def fits(label: str) -> bool:
+    """Whether a label made of settings is short enough to be one."""
+    return len(label) <= LONGEST
 
 
 def in_words(experiment: Experiment, names: Sequence[str]) -> str:
     """These settings of a run on one line: scheme 1, k1 20, seed 0."""
     every = settings(experiment)
-    said = {name: every[name] for name in names if name in every}
+    said = {name: every[name] for name in names if every.get(name) is not None}
     if "scheme" in said and experiment.scheme.number:
         said["scheme"] = experiment.scheme.number
     if "corpus" in said:  # where titles are alike, the hash says which

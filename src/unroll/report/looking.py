@@ -17,7 +17,7 @@ from unroll.base.errors import ConfigurationError, UnrollError, counted, did_you
 from unroll.experiment.experiment import Experiment
 from unroll.report import blocks
 from unroll.report.gathering import Gathered
-from unroll.report.labels import differing, in_order, in_words, labels
+from unroll.report.labels import differing, fits, in_order, in_words, labels
 from unroll.report.sections import ALWAYS, ASKED, Look, Part
 from unroll.runs.folder import RunFolder
 
@@ -86,7 +86,8 @@ def computed_parts(
             except Exception as error:
                 problems[section].setdefault(_reason(error, folder.path, experiment.corpus), []).append(label)
             else:
-                looks[section].append(Look(name, label, in_words(experiment, names) or "all runs", seen))
+                setting = in_words(experiment, names) or "all runs"
+                looks[section].append(Look(name, label, setting if fits(setting) else label, seen))
     parts = []
     for section in sections:
         part = _part(section, looks[section])

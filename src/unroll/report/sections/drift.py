@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from unroll.base.errors import RunError
 from unroll.report import blocks
 from unroll.report.blocks import BAD, GOOD, Block
 from unroll.report.sections import Look, Part
@@ -47,6 +48,8 @@ def look(run: Run) -> dict[str, Any]:
     from unroll.runs.drift import perplexity_since_reset
 
     drift = perplexity_since_reset(run, starts=STARTS, test_tokens=TOKENS)
+    if not math.isfinite(drift.windowed.perplexity):
+        raise RunError("The perplexity is too large for a number: the weights have diverged.")
     return {
         "k2": drift.k2,
         "windowed": _short(drift.windowed.perplexity),
