@@ -7,6 +7,7 @@ the section concerned, which says so: a page never fails for one run.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +69,7 @@ def computed_parts(
     names = [name for name in differing(list(experiments.values())) if name != "seed"]
     looks: dict[str, list[Look]] = {section: [] for section in sections}
     problems: dict[str, dict[str, list[str]]] = {section: {} for section in sections}
-    announced = False
+    begun, announced = 0.0, False
     for name, folder, experiment in chosen:
         label = label_of[name]
         try:
@@ -77,9 +78,8 @@ def computed_parts(
             for section in sections:
                 problems[section].setdefault(_reason(error, folder.path, experiment.corpus), []).append(label)
             continue
-        if not announced:
-            announce(run, sections, len(chosen), say)
-            announced = True
+        if not begun:
+            begun, announced = time.perf_counter(), announce(run, sections, len(chosen), say)
         for section in sections:
             try:
                 seen = _file(section).look(run)
@@ -88,6 +88,11 @@ def computed_parts(
             else:
                 setting = in_words(experiment, names) or "all runs"
                 looks[section].append(Look(name, label, setting if fits(setting) else label, seen))
+        # What was tried may have been quicker than the work is.
+        left = (time.perf_counter() - begun) * (len(chosen) - 1)
+        if not announced and left > WORTH_SAYING:
+            say(f"The other {len(chosen) - 1:,} runs take about {duration(left)}.")
+        announced = True
     parts = []
     for section in sections:
         part = _part(section, looks[section])
@@ -129,7 +134,7 @@ def _left_out(runs: Sequence[str], reason: str) -> str:
     return f"Left out: {shown}. {reason}"
 
 
-def announce(run: Run, sections: Iterable[str], runs: int, say: Callable[[str], None]) -> None:
+def announce(run: Run, sections: Iterable[str], runs: int, say: Callable[[str], None]) -> bool:
     """Say before the work how long it takes, where that is over a minute. Runs are taken to be like the first."""
     seconds = 0.0
     for section in sections:
@@ -141,6 +146,8 @@ def announce(run: Run, sections: Iterable[str], runs: int, say: Callable[[str], 
         what = ", ".join(sections)
         length = duration(seconds * runs)
         say(f"Looking into {counted(runs, 'run')} ({what}) takes about {length}; --most-runs N shortens it.")
+        return True
+    return False
 
 
 def _load(folder: RunFolder, device: str) -> Run:
