@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ from commands import TINY, unroll
 from report_cases import data_of, parsed
 
 import unroll as library
+from unroll import report
 from unroll.corpus.synthetic import Markov
 from unroll.report import gather
 from unroll.report.looking import announce, choose, computed_parts
+from unroll.report.page import SCRIPTS
 from unroll.report.sections import ASKED, samples, text, units
 from unroll.runs.drift import perplexity_since_reset
 from unroll.runs.hidden_states import states_after
@@ -256,6 +259,15 @@ def test_where_the_corpus_is_gone_the_page_says_so_and_goes_on(tmp_path: Path) -
         assert notices(part)[-1] == "No run has anything to show here."
     assert data_of(shown)["figures"]
     assert str(tmp_path) not in shown
+
+
+def test_no_script_of_the_page_makes_markup_or_code_of_text() -> None:
+    scripts = {path.name: path.read_text("utf-8") for path in Path(report.__file__).parent.glob("*.js")}
+    assert set(SCRIPTS) == set(scripts)  # each is on the page, and is looked at here
+    ways = (
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|eval\(|Function\("
+    )
+    assert {name: re.findall(ways, script) for name, script in scripts.items() if re.search(ways, script)} == {}
 
 
 @pytest.mark.parametrize("kind", ["chars", "bytes", "words"])
