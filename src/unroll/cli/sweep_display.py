@@ -18,7 +18,7 @@ from unroll.cli.screen import console, dim, duration, say, show, warn
 from unroll.sweep import table
 from unroll.sweep.answers import Standing, answers
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
-from unroll.sweep.sweep import Planned, in_words
+from unroll.sweep.sweep import Planned, Stage, in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,11 +77,14 @@ class Board:
         self.began: float | None = None  # the clock, and the work done, when the first fleet began
         self.done_before = 0.0
         self.latest: str | None = None
+        self.stage = ""
 
     def take(self, report: Report) -> None:
         """Learn from a report."""
         if isinstance(report, Planned):
             self._plan(report)
+        elif isinstance(report, Stage):
+            self.stage = report.words
         elif isinstance(report, Begun):
             self.latest, self.batch[report.fleet] = report.fleet, report.batch
             for name in self.fleets[report.fleet].runs:
@@ -109,6 +112,9 @@ class Board:
         self.fleets = {fleet.name: fleet for fleet in report.plan.fleets}
         for training in report.trainings:
             run = self.runs.setdefault(training.name, RunShown(training.experiment.batches))
+            if run.batches != training.experiment.batches and training.name not in report.ended:
+                run.batches, run.state = training.experiment.batches, "waiting"  # it gets longer
+                self.began = None
             if training.name in report.plan.refused:
                 run.state = "failed"
             elif training.name in report.ended and run.state not in OVER:
@@ -170,7 +176,7 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        names = self.shown(max(height - ROUND - (width < WIDE), 1))
+        names = self.shown(max(height - ROUND - (width < WIDE) - len(wrap(self.stage, width)), 1))
         short = dict(zip(self.runs, shortened(list(self.runs)), strict=True))
         grid = Table(box=None, padding=(0, 2, 0, 0), header_style=dim(), width=min(width, 120))
         grid.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -196,6 +202,7 @@ class Board:
         said = fitting(GAP.join(filter(None, (f"{done:.0%}", self.left(), fleet))), width - length - 2)
         bar.add_row(ProgressBar(total=1.0, completed=done, width=length), said)
         words = fields_in_lines([*wrap(self.summary(), width), *self.pace().split(GAP)], width, 3)
+        words = [*wrap(self.stage, width), *words]
         return Group(*parts, bar, *map(Text, words))
 
 
@@ -228,6 +235,8 @@ def _plain(reports: Iterable[Report]) -> None:
         board.take(report)
         if isinstance(report, Noted):
             warn(report.message)
+        elif isinstance(report, Stage):
+            say(report.words)
         elif isinstance(report, Begun):
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""

@@ -95,6 +95,13 @@ class Planned(Report):
     ended: Mapping[str, str]  # finished or stopped, by name
 
 
+@dataclass(frozen=True)
+class Stage(Report):
+    """A part of the work begins."""
+
+    words: str
+
+
 def describe(experiments: Sequence[Experiment], library: Library) -> list[Experiment]:
     """The experiments with their corpora's facts filled in; an error names every corpus that cannot be read."""
     described: list[Experiment] = []

@@ -1,0 +1,14 @@
+"""Compares schemes on one corpus at equal budgets, and says what to take, with how sure that is.
+
+asked.py        what is compared: schemes, k1 and seeds as experiments; which validation set
+rounds.py       how many batches fit into a budget of time: all runs to one batch, then all to a later one
+folder.py       the comparison's own files in its sweep's folder
+drive.py        the generator of what happens, from the plan to the answer
+paired.py       statistics: means over seeds, differences paired by seed, how sure a winner is
+readings.py     what the curves of the runs say: final, best, at equal seconds, how they rise
+measures.py     what is measured of the trained models: costs of sampling, copying, drift
+findings.py     notes on what other comparisons found, where this one's data show it
+answer.py       all of it as one object, and as plain data
+words.py        the answer in sentences and tables
+compare.py      `unroll.compare`
+"""
