@@ -13,10 +13,10 @@ from unroll.base.durations import seconds_in
 from unroll.base.errors import ConfigurationError, Interrupted
 from unroll.cli import options
 from unroll.cli.options import option
-from unroll.cli.screen import on_a_terminal, print_json, say, shell_word, show, warn
+from unroll.cli.screen import duration, on_a_terminal, print_json, say, shell_word, show, warn
 from unroll.experiment.experiment import scheme_options
 
-WIDTH = 100  # of tables, where no terminal says otherwise
+LEAST = 20  # columns of a terminal
 
 
 def compare(
@@ -66,9 +66,10 @@ def compare(
     from unroll.cli.sweep_display import show_failures, watch
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.comparison import asked as asking
-    from unroll.sweep.comparison.compare import default_out, read
+    from unroll.sweep.comparison.compare import default_out
     from unroll.sweep.comparison.drive import clock, drive
     from unroll.sweep.comparison.folder import ComparisonFolder
+    from unroll.sweep.comparison.shown import WIDTH, read
 
     settings = {**options.said(given), "k2": k2}
     batches = settings.pop("batches", None)
@@ -81,7 +82,7 @@ def compare(
     if not quiet:
         say(f"Comparing in {folder.path}. Planning: trying how many runs are fastest side by side.")
     try:
-        watch(drive(folder, library, asked, clock(began=began), most, save_every, launcher), quiet)
+        watch(drive(folder, library, asked, clock(began=began), most, save_every, launcher), quiet, brief=True)
     except Interrupted:
         say("Saved. Go on with the same command.")
         raise
@@ -90,11 +91,14 @@ def compare(
         print_json({"comparison": str(folder.path), **found.facts})
     elif not quiet:
         width = shutil.get_terminal_size().columns if on_a_terminal() else WIDTH
-        for line in found.lines(max(min(width, WIDTH), 20)):
+        for line in found.lines(max(min(width, WIDTH), LEAST)):
             show(line)
         show()
         show(" ".join(map(shell_word, found.facts["command"])))
     if not quiet:
+        if asked.budget is not None:
+            spent = duration(found.facts["clocks"]["spent"])
+            say(f"Took {spent} of {duration(asked.budget)}, in {len(found.facts['rounds'])} rounds.")
         say(f"Answer: {folder.path / 'compare.json'}.  A page of it: unroll report {shell_word(folder.path)}")
     if failures:
         show_failures(failures, int(found.facts["runs"]))

@@ -32,8 +32,11 @@ COLUMNS_FROM = (46, 62, 72)  # widths from which there is room for one more colu
 OVER = ("finished", "stopped", "failed")
 
 
-def watch(reports: Iterable[Report], quiet: bool) -> None:
-    """Take every report as it comes, and show it in the way that suits the output: live, in lines, or not at all."""
+def watch(reports: Iterable[Report], quiet: bool, brief: bool = False) -> None:
+    """Take every report as it comes, and show it in the way that suits the output: live, in lines, or not at all.
+
+    In brief, lines do not say each fleet's beginning and each run's end.
+    """
     if quiet:
         for report in _notes_once(reports):
             if isinstance(report, Noted):
@@ -41,7 +44,7 @@ def watch(reports: Iterable[Report], quiet: bool) -> None:
     elif sys.stderr.isatty():
         _live(_notes_once(reports))
     else:
-        _plain(_notes_once(reports))
+        _plain(_notes_once(reports), brief)
 
 
 def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
@@ -229,7 +232,7 @@ def _live(reports: Iterable[Report]) -> None:
         draw()
 
 
-def _plain(reports: Iterable[Report]) -> None:
+def _plain(reports: Iterable[Report], brief: bool = False) -> None:
     board, printed = Board(), time.perf_counter()
     for report in reports:
         board.take(report)
@@ -237,6 +240,8 @@ def _plain(reports: Iterable[Report]) -> None:
             warn(report.message)
         elif isinstance(report, Stage):
             say(report.words)
+        elif brief and (isinstance(report, Begun) or (isinstance(report, RunEnded) and _ended_well(report))):
+            continue
         elif isinstance(report, Begun):
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""
@@ -253,6 +258,10 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, Progressed) and time.perf_counter() - printed > PLAIN_SECONDS:
             say(f"batch {report.batch:,}   {board.pace()}   {board.left()}   ({board.summary()})")
             printed = time.perf_counter()
+
+
+def _ended_well(report: RunEnded) -> bool:
+    return bool(report.status["state"] == "finished")
 
 
 # --- the end ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ from unroll.report import run_curves
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper import records
 from unroll.studies.paper.records import Curve, Record
+from unroll.sweep.comparison import shown
+from unroll.sweep.comparison.folder import ANSWER, ComparisonFolder
+from unroll.sweep.comparison.shown import Comparison
 from unroll.sweep.deduplicate import natural
 from unroll.sweep.folder import SweepFolder
 
@@ -27,6 +30,7 @@ class Gathered:
     runs: tuple[tuple[str, Curve], ...] = ()
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # folders that are damaged, and how
+    comparisons: tuple[tuple[str, Comparison], ...] = ()  # what `unroll compare` found, by its folder's name
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
@@ -128,7 +132,14 @@ def _sweep(path: Path, name: str) -> Gathered:
     runs = path / "runs"
     inside = sorted(runs.iterdir()) if untrusted.is_folder(runs) else []
     nothing = f"{path} is a sweep of which no run has begun. Go on with it: {go_on_with_sweep(path)}."
-    return _together(path, name, inside, nothing, notes)
+    gathered = _together(path, name, inside, nothing, notes)
+    folder = ComparisonFolder(path)
+    if not untrusted.present(path / ANSWER):
+        return gathered
+    try:
+        return replace(gathered, comparisons=((name, shown.read(folder)),))
+    except InputError as error:
+        return _joined(gathered, _left_out(path, f"{name}/{ANSWER}", error))
 
 
 def _joined(one: Gathered, other: Gathered) -> Gathered:
@@ -140,7 +151,8 @@ def _joined(one: Gathered, other: Gathered) -> Gathered:
     for figure, record in other.records.items():
         both[figure] = _merged(both[figure], record) if figure in both else record
     left_out = (*one.left_out, *other.left_out)
-    return Gathered(both, (*one.runs, *other.runs), (*one.notes, *other.notes), left_out)
+    comparisons = (*one.comparisons, *other.comparisons)
+    return Gathered(both, (*one.runs, *other.runs), (*one.notes, *other.notes), left_out, comparisons)
 
 
 def _merged(one: Record, other: Record) -> Record:

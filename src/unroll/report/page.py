@@ -13,7 +13,7 @@ from typing import Any
 
 from unroll.base.atomic_files import finite
 from unroll.base.version import VERSION
-from unroll.report import layouts
+from unroll.report import comparison_section, layouts
 from unroll.report.curves import Curves
 from unroll.report.gathering import Gathered
 from unroll.studies.paper import causes, instability
@@ -38,7 +38,10 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
         "curves": curves,
         "grids": grids,
         "verdicts": [dict(verdict) for verdict in verdicts],
-        "findings": _findings(gathered.records),
+        "findings": [
+            *(comparison_section.section(*named, number=n) for n, named in enumerate(gathered.comparisons)),
+            *_findings(gathered.records),
+        ],
         "times": [asdict(time) for time in timing.times] if timing else [],
         "warm_up": WARM_UP,
         "paper_times": {"device": PAPERS_DEVICE, "shapes": ARCHITECTURES, "ms": PAPERS_MS, "smaller": smaller},

@@ -9,6 +9,9 @@ readings.py     what the curves of the runs say: final, best, at equal seconds, 
 measures.py     what is measured of the trained models: costs of sampling, copying, drift
 findings.py     notes on what other comparisons found, where this one's data show it
 answer.py       all of it as one object, and as plain data
-words.py        the answer in sentences and tables
+words.py        the answer in three sentences and a command
+tables.py       the answer in tables
+shown.py        the answer as an object that shows itself
+numbers.py      how numbers read
 compare.py      `unroll.compare`
 """

@@ -35,6 +35,7 @@ from unroll.training.signals import Pressed, Watch
 
 NOTED_EVERY = 5.0  # seconds between two records of what is spent
 TRAINING, SCORING = 0.8, 0.3  # of the budget: what training gets, and what evaluation may take of that
+TOO_LATE = 1.1  # times the budget
 FEWEST = 500  # tokens that are scored, where there are so many
 MEASURING = "Sampling from a run of each scheme, and measuring."
 FIRST = 1000  # batches for which the plan is made and the first forecast given
@@ -164,6 +165,8 @@ class _Drive:
                 yield from self._within(progress.budget)
             yield Stage("", MEASURING)
             found = self._measured()
+            if progress.budget and self.clock.spent > TOO_LATE * progress.budget:
+                yield Noted("", self._too_small(progress.budget))
             folder.write_table(results(folder))
             folder.answer = answer.make(folder, self.asked, progress, self.clock.spent, found)
         except Pressed as pressed:
@@ -247,6 +250,13 @@ class _Drive:
         left = max(progress.budget - self.clock.spent, 0.0)
         of = f"{duration(left)} of {duration(progress.budget)} left"
         return f"Round {len(progress.rounds)}: every run to batch {batches:,}; {of}."
+
+    def _too_small(self, budget: float) -> str:
+        runs = len(self.folder.trainings)
+        return (
+            f"The budget of {duration(budget)} was too small for {runs:,} runs of this size: it took "
+            f"{duration(self.clock.spent)}. Give more time, fewer schemes, k1 or --seeds, or a smaller model."
+        )
 
     def _first_cost(self, budget: float) -> Cost:
         """What training will take, by a trial of each fleet; and how much of the test set is scored."""

@@ -42,8 +42,9 @@ class Cost:
         15
         """
         low, high = done, done + 1
-        while high < MOST_BATCHES and self.seconds(done, high) <= seconds:
+        while high <= MOST_BATCHES and self.seconds(done, high) <= seconds:
             low, high = high, 2 * high
+        high = min(high, MOST_BATCHES + 1)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.seconds(done, middle) <= seconds else (low, middle)

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unroll.base.durations import duration
 from unroll.model.conditioning import PROCEDURES
-from unroll.sweep.comparison.words import between, number, percent
+from unroll.sweep.comparison.numbers import between, brief, number, percent
 
 NONE = "–"
 
@@ -63,8 +62,8 @@ def _settings(facts: Facts) -> Iterator[Table]:
         )
         for one in facts["settings"]
     )
-    about = f"Every k1, after the same train sequences and after {duration(seconds)} of training each"
-    columns = ("scheme", "k1", "best", "95 % interval", "final", "95 % interval", f"at {duration(seconds)}")
+    about = f"Every k1, after the same train sequences and after {brief(seconds)} of training each"
+    columns = ("scheme", "k1", "best", "95 % interval", "final", "95 % interval", f"at {brief(seconds)}")
     yield Table(about, columns, rows)
 
 
