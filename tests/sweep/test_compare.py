@@ -1,4 +1,4 @@
-"""A comparison: equal budgets are equal, a kill costs nothing, a budget is kept, and what is refused is said at once."""
+"""A comparison: equal budgets are equal, a kill costs nothing, a budget is kept, what is refused is said at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget of time is kept, on a clock that is played, whatever a batch costs and while the machine changes its pace."""
+"""A budget is kept, on a clock that is played, whatever a batch costs and while the machine changes its pace."""
 
 from __future__ import annotations
 

@@ -262,10 +262,18 @@ class _Drive:
         """What training will take, by a trial of each fleet; and how much of the test set is scored."""
         trainings = [_longer(training, FIRST) for training in self.folder.trainings]
         experiments = {training.name: training.experiment for training in trainings}
-        times = forecast(_planned_for(self._plan, FIRST), experiments, self.library)
-        side = min(cores(), len(times)) if self.launcher != "local" else 1
-        training = sum(one.training for one in times.values()) / max(side, 1)
-        evaluation = sum(one.evaluation for one in times.values()) / max(side, 1)
+        plan = self._plan
+        alike = {(len(fleet.runs), fleet.milliseconds): fleet for fleet in reversed(plan.fleets)}
+        tried = _planned_for(replace(plan, fleets=tuple(alike.values())), FIRST)
+        times = forecast(tried, experiments, self.library)
+        training = evaluation = 0.0
+        for fleet in plan.fleets:
+            like = alike[len(fleet.runs), fleet.milliseconds]
+            if like.name in times:  # training says why one cannot be tried
+                training += times[like.name].training * fleet.work / like.work
+                evaluation += times[like.name].evaluation * fleet.work / like.work
+        side = min(cores(), len(plan.fleets)) if self.launcher != "local" else 1
+        training, evaluation = training / max(side, 1), evaluation / max(side, 1)
         points = len(evaluation_points(FIRST))
         batch, point = max(training / FIRST, 1e-9), self._sets() * evaluation / points
         if self.asked.chooses_tokens:
