@@ -23,6 +23,7 @@ from unroll.sweep.comparison import asked as asking
 from unroll.sweep.comparison import drive as driving
 from unroll.sweep.comparison.drive import Clock, drive
 from unroll.sweep.comparison.folder import ComparisonFolder
+from unroll.sweep.comparison.rounds import Rounds
 from unroll.sweep.comparison.shown import read
 from unroll.sweep.launchers import Progressed, Report
 
@@ -200,21 +201,21 @@ def test_a_budget_is_spent_in_rounds_at_whose_end_all_runs_are_equally_long(tmp_
     assert {len(one["best"]) for one in found.settings} == {3}
 
 
-def test_runs_of_several_rounds_are_those_that_were_as_long_at_once(tmp_path: Path) -> None:
-    folder = ComparisonFolder(tmp_path / "rounds")
-    asked = asked_for(30.0)
-    library = Library([corpus()])
-    lengths = iter([4, 9, 17])
+class Lengths:
+    """Rounds to these batches, whatever the clock says."""
 
-    original = driving.rounds.following
-    first = driving.rounds.pilot
-    try:
-        driving.rounds.pilot = lambda cost, budget: next(lengths)  # type: ignore[assignment]
-        driving.rounds.following = lambda *known: next(lengths, None)  # type: ignore[assignment]
-        list(drive(folder, library, asked, Clock(lambda: 0.0, 0.0), most=4))
-    finally:
-        driving.rounds.following, driving.rounds.pilot = original, first
-    assert folder.progress.rounds == [4, 9, 17]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pilot: int, *lengths: int | None) -> None:
+        self.left = list(lengths)
+        monkeypatch.setattr(driving.rounds, "pilot", lambda cost, budget: pilot)
+        monkeypatch.setattr(Rounds, "next", lambda known, left: self.left.pop(0) if self.left else None)
+
+
+def test_runs_of_several_rounds_are_those_that_were_as_long_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Lengths(monkeypatch, 4, 9, 17)
+    folder = driven(tmp_path / "rounds", 30.0, Clock(lambda: 0.0, 0.0))
+    assert (folder.progress.pilot, folder.progress.rounds) == (4, [9, 17])
     at_once = compare(
         corpus(), (1, 4), k1=6, seeds=2, batches=17, most=4, out=tmp_path / "once", progress=False,
         test_tokens=20, **TINY,
@@ -230,9 +231,7 @@ def test_runs_of_several_rounds_are_those_that_were_as_long_at_once(tmp_path: Pa
 def test_a_round_that_would_outlast_the_budget_is_cut_short_and_read_where_all_runs_were_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lengths = iter([4, 60])
-    monkeypatch.setattr(driving.rounds, "pilot", lambda cost, budget: next(lengths))
-    monkeypatch.setattr(driving.rounds, "following", lambda *known: next(lengths, None))
+    Lengths(monkeypatch, 4, 6, 60)
     now = [0.0]
 
     def take(report: Report) -> None:
@@ -242,20 +241,18 @@ def test_a_round_that_would_outlast_the_budget_is_cut_short_and_read_where_all_r
     folder = driven(tmp_path / "cut", 60.0, Clock(lambda: now[0], 0.0), take)
     found = read(folder)
     assert folder.progress.cut
-    assert 4 <= found.facts["batches"] < 60
+    assert 6 <= found.facts["batches"] < 60
     assert any("cut short" in note for note in found.notes)
     reached = [folder.run(t.name).metrics for t in folder.trainings]
     assert all(any(line["batch"] == found.facts["batches"] for line in lines) for lines in reached)
 
 
 def test_a_larger_budget_goes_on_from_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = [4, None, None, 12]  # the pilot, no more; then, with more time, one round more
-    monkeypatch.setattr(driving.rounds, "pilot", lambda cost, budget: lengths.pop(0))
-    monkeypatch.setattr(driving.rounds, "following", lambda *known: lengths.pop(0) if lengths else None)
+    Lengths(monkeypatch, 4, 6)
     folder = driven(tmp_path / "more", 30.0, Clock(lambda: 0.0, 0.0))
-    lengths[:] = [12]
+    Lengths(monkeypatch, 4, 12)
     driven(tmp_path / "more", 60.0, Clock(lambda: 0.0, 0.0))
-    assert folder.progress.rounds == [4, 12]
+    assert folder.progress.rounds == [6, 12]
     assert folder.progress.budget == 60.0
     assert {folder.run(t.name).status["batch"] for t in folder.trainings} == {12}
     with pytest.raises(RunError, match="larger budget"):

@@ -7,27 +7,28 @@ kept is the caller's: it began when the command did.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from unroll.base.durations import duration
-from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError, counted
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
 from unroll.runs.status_file import ENDED
 from unroll.sweep import launchers
 from unroll.sweep.comparison import answer, measures, rounds
-from unroll.sweep.comparison.asked import Asked, with_validation
+from unroll.sweep.comparison.asked import Asked, label, with_validation
 from unroll.sweep.comparison.folder import ComparisonFolder, Progress
-from unroll.sweep.comparison.rounds import Cost
+from unroll.sweep.comparison.rounds import Cost, Rounds
 from unroll.sweep.deduplicate import Training, distinct
 from unroll.sweep.forecast import forecast
 from unroll.sweep.launchers import Begun, Noted, Report
 from unroll.sweep.launchers.processes import cores
-from unroll.sweep.plan import Plan
+from unroll.sweep.plan import Fleet, Plan
 from unroll.sweep.sweep import Planned, Stage, carry_out, describe, make_plan, refuse_full_disk, results
 from unroll.training.bookkeeping import evaluation_points
 from unroll.training.preflight import refuse_hopeless
@@ -40,6 +41,15 @@ FEWEST = 500  # tokens that are scored, where there are so many
 MEASURING = "Sampling from a run of each scheme, and measuring."
 FIRST = 1000  # batches for which the plan is made and the first forecast given
 RESERVE = (1.2, 1.0)  # what measuring is taken to need at the end: so many times what it took first, and seconds more
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A fleet that stands for all that are like it."""
+
+    fleet: Fleet
+    count: int  # of the fleets that are like it, with itself
+    share: float  # their work over its own
 
 
 @dataclass
@@ -188,36 +198,108 @@ class _Drive:
 
     def _within(self, budget: float) -> Generator[Report, None, None]:
         """Rounds until the time for training is over."""
-        progress = self.progress
-        if not progress.rounds:
-            first = self._first_cost(budget)
-            batches = rounds.pilot(first, budget)
-        else:  # the last round has begun; it may have ended
-            batches = progress.rounds[-1]
-        before: Cost | None = None
-        while True:
-            done = self._done(batches)
+        progress, known = self.progress, Rounds(budget)
+        if progress.rounds:  # the last round has begun; it may have ended
+            batches: int | None = progress.rounds[-1]
+            known.done = max((each for each in progress.rounds if each < progress.rounds[-1]), default=0)
+        else:
+            known.latest = yield from self._pilot(budget)
+            first = known.next(budget - progress.reserve - self.clock.spent)
+            batches = max(first or 0, progress.pilot)
+        while batches:
             began, clocks = self.clock.now(), self._clocks()
             yield from self._to(batches)
             wall, after = self.clock.now() - began, self._clocks()
             trained, evaluated = after[0] - clocks[0], after[1] - clocks[1]
-            if batches > done and trained > 0:
-                cost = rounds.measured(done, batches, wall, trained, evaluated)
+            if trained > 0:
+                cost = rounds.measured(known.done, batches, wall, trained, evaluated)
             else:  # nothing was left of this round: what it took stands in its runs
-                cost = rounds.measured(0, batches, after[0] + after[1], *after)
+                cost = rounds.measured(0, batches, sum(after), *after)
             if progress.cut or not self._goes_on(batches):
                 return
-            if not progress.reserve:
-                yield Stage("", MEASURING)
-                began = self.clock.now()
-                self._measured()
-                progress.reserve = RESERVE[0] * (self.clock.now() - began) + RESERVE[1]
-                self._note()
-            left = budget - progress.reserve - self.clock.spent
-            following = rounds.following(cost.or_slower(before or cost), batches, left, budget)
-            if following is None:
-                return
-            before, batches = cost, following
+            known.ended(batches, cost)
+            batches = known.next(budget - progress.reserve - self.clock.spent)
+
+    def _pilot(self, budget: float) -> Generator[Report, None, Cost]:
+        """Train a fleet of each kind for a while, and measure its runs: what all of it will take."""
+        kinds, progress = self._kinds(), self.progress
+        if not progress.pilot:  # else a killed process has chosen
+            self._choose_tokens(budget, kinds)
+            progress.pilot = rounds.pilot(self._forecast(kinds, each=False), budget)
+            self._note()
+        batches = progress.pilot
+        self._set_length(batches)
+        yield Stage("", f"Pilot: {len(kinds)} of {counted(len(self._plan.fleets), 'fleet')} to batch {batches:,}.")
+        began = self.clock.now()
+        wanted = {run for kind in kinds for run in kind.fleet.runs}
+        trainings = self.folder.trainings
+        yield from carry_out(
+            self.folder, trainings, self.library, self.save_every, self.launcher, self.watch, wanted=wanted
+        )
+        wall = self.clock.now() - began
+        yield Stage("", MEASURING)
+        began = self.clock.now()
+        measured = self._measured()
+        schemes = len({label(e.scheme) for e in self.asked.experiments})
+        share = schemes / max(len(measured), 1)
+        self.progress.reserve = RESERVE[0] * share * (self.clock.now() - began) + RESERVE[1]
+        self._note()
+        return self._cost_of(kinds, batches, wall)
+
+    def _cost_of(self, kinds: Sequence[Kind], batches: int, wall: float) -> Cost:
+        """What all fleets take, from one of each kind: its clocks, and its share of what no clock of a run counts."""
+        points, fleets = len(evaluation_points(batches)), sum(kind.count for kind in kinds)
+        batch = point = busy = 0.0
+        for kind in kinds:
+            training, evaluating = self._clocks(kind.fleet.runs)
+            batch += kind.share * training / batches
+            point += kind.share * evaluating / points
+            busy += training + evaluating
+        at_once = min(self._side_by_side, len(kinds))
+        once = max(0.0, wall - busy / at_once) / len(kinds) * fleets * at_once
+        side = self._side_by_side
+        return Cost(max(batch, 1e-9) / side, point / side, once / side)
+
+    def _kinds(self) -> list[Kind]:
+        """The fleets, one of each kind; those alike had the same pace when the plan was made."""
+        alike: dict[Any, list[Fleet]] = {}
+        for fleet in self._plan.fleets:
+            alike.setdefault((len(fleet.runs), fleet.milliseconds, fleet.threads), []).append(fleet)
+        return [Kind(f[0], len(f), sum(each.work for each in f) / f[0].work) for f in alike.values()]
+
+    def _forecast(self, kinds: Sequence[Kind], each: bool = True) -> Cost:
+        """What training will take, by a trial of a fleet of each kind; of one fleet of each kind, or of all of them."""
+        experiments = {t.name: replace(t.experiment, batches=FIRST) for t in self.folder.trainings}
+        tried = replace(self._plan, fleets=tuple(replace(k.fleet, work=k.fleet.work * FIRST) for k in kinds))
+        times = forecast(tried, experiments, self.library)
+        known = [(times[kind.fleet.name], kind.share if each else 1.0) for kind in kinds if kind.fleet.name in times]
+        training = sum(one.training * share for one, share in known)
+        evaluation = sum(one.evaluation * share for one, share in known)
+        side = self._side_by_side if each else min(self._side_by_side, len(kinds))
+        points = len(evaluation_points(FIRST))
+        return Cost(max(training / FIRST, 1e-9) / side, self._sets() * evaluation / points / side)
+
+    def _choose_tokens(self, budget: float, kinds: Sequence[Kind]) -> None:
+        """Score no more of the test set than leaves most of the time for training."""
+        if not self.asked.chooses_tokens:
+            return
+        cost, whole = self._forecast(kinds), self._scored()
+        batches = max(1, int(TRAINING * (1 - SCORING) * budget / cost.batch))
+        most = SCORING * TRAINING * budget / max(cost.point * len(evaluation_points(batches)), 1e-9)
+        tokens = max(FEWEST, int(most * whole) // 100 * 100)
+        if tokens < whole:
+            change = partial(replace, test_tokens=tokens + self.asked.experiments[0].scheme.k2)
+            self.folder.trainings = [_changed(training, change) for training in self.folder.trainings]
+
+    def _set_length(self, batches: int) -> None:
+        trainings = [_changed(training, partial(replace, batches=batches)) for training in self.folder.trainings]
+        if [t.experiment for t in trainings] != [t.experiment for t in self.folder.trainings]:
+            self.folder.trainings = trainings
+
+    @property
+    def _side_by_side(self) -> int:
+        """How many fleets train at once."""
+        return 1 if self.launcher == "local" else max(1, min(cores(), len(self._plan.fleets)))
 
     def _to(self, batches: int) -> Generator[Report, None, None]:
         """Train every run to this batch; cut short where a budget's time is over long before."""
@@ -225,9 +307,8 @@ class _Drive:
         if not progress.rounds or progress.rounds[-1] != batches:
             progress.rounds.append(batches)
             self._note()
-        trainings = [_longer(training, batches) for training in folder.trainings]
-        if [t.experiment for t in trainings] != [t.experiment for t in folder.trainings]:
-            folder.trainings = trainings
+        self._set_length(batches)
+        trainings = folder.trainings
         yield Stage("", self._in_words(batches))
         latest = None if progress.budget is None else rounds.LATE * progress.budget - progress.reserve
         reports = carry_out(folder, trainings, self.library, self.save_every, self.launcher, self.watch)
@@ -258,35 +339,6 @@ class _Drive:
             f"{duration(self.clock.spent)}. Give more time, fewer schemes, k1 or --seeds, or a smaller model."
         )
 
-    def _first_cost(self, budget: float) -> Cost:
-        """What training will take, by a trial of each fleet; and how much of the test set is scored."""
-        trainings = [_longer(training, FIRST) for training in self.folder.trainings]
-        experiments = {training.name: training.experiment for training in trainings}
-        plan = self._plan
-        alike = {(len(fleet.runs), fleet.milliseconds): fleet for fleet in reversed(plan.fleets)}
-        tried = _planned_for(replace(plan, fleets=tuple(alike.values())), FIRST)
-        times = forecast(tried, experiments, self.library)
-        training = evaluation = 0.0
-        for fleet in plan.fleets:
-            like = alike[len(fleet.runs), fleet.milliseconds]
-            if like.name in times:  # training says why one cannot be tried
-                training += times[like.name].training * fleet.work / like.work
-                evaluation += times[like.name].evaluation * fleet.work / like.work
-        side = min(cores(), len(plan.fleets)) if self.launcher != "local" else 1
-        training, evaluation = training / max(side, 1), evaluation / max(side, 1)
-        points = len(evaluation_points(FIRST))
-        batch, point = max(training / FIRST, 1e-9), self._sets() * evaluation / points
-        if self.asked.chooses_tokens:
-            whole = self._scored()
-            batches = max(1, int(TRAINING * (1 - SCORING) * budget / batch))
-            most = SCORING * TRAINING * budget / max(point * len(evaluation_points(batches)), 1e-9)
-            tokens = max(FEWEST, int(most * whole) // 100 * 100)
-            k2 = self.asked.experiments[0].scheme.k2
-            if tokens < whole:
-                self._score(tokens + k2)
-                point *= tokens / whole
-        return Cost(batch, point)
-
     def _sets(self) -> int:
         e = self.asked.experiments[0]
         return 2 if e.validation or e.validation_file else 1
@@ -296,22 +348,12 @@ class _Drive:
         e = self.asked.experiments[0]
         return self.library.open(e).split(e.split_seed, e.validation).test - e.scheme.k2
 
-    def _score(self, tokens: int) -> None:
-        """Score no more of the test set than this."""
-        folder = self.folder
-        folder.trainings = [_changed(training, partial(replace, test_tokens=tokens)) for training in folder.trainings]
-
-    def _done(self, batches: int) -> int:
-        """The batch from which the round goes on, at least."""
-        earlier = [done for done in self.progress.rounds if done < batches]
-        return earlier[-1] if earlier else 0
-
-    def _clocks(self) -> tuple[float, float]:
-        """The seconds of training and of evaluation of all runs so far."""
+    def _clocks(self, names: Sequence[str] = ()) -> tuple[float, float]:
+        """The seconds of training and of evaluation so far, of all runs or of these."""
         training = evaluating = 0.0
-        for each in self.folder.trainings:
+        for name in names or [training.name for training in self.folder.trainings]:
             try:
-                status = self.folder.run(each.name).status
+                status = self.folder.run(name).status
             except RunError:
                 continue
             training += float(status.get("seconds") or 0.0)
@@ -338,17 +380,8 @@ class _Drive:
             return {name: replace(measures.NOTHING, why_not=str(error)) for name in runs}
 
 
-def _longer(training: Training, batches: int) -> Training:
-    return _changed(training, partial(replace, batches=batches))
-
-
 def _changed(training: Training, change: Callable[[Experiment], Experiment]) -> Training:
     return Training(training.name, change(training.experiment), tuple(change(e) for e in training.asked))
-
-
-def _planned_for(plan: Plan, batches: int) -> Plan:
-    """The plan with the work of runs of this length; it was made when none was known."""
-    return replace(plan, fleets=tuple(replace(fleet, work=fleet.work * batches) for fleet in plan.fleets))
 
 
 def clock(now: Callable[[], float] = time.monotonic, began: float | None = None) -> Clock:

@@ -28,6 +28,7 @@ class Progress:
     budget: float | None  # seconds
     batches: int | None  # of every run, where they were said
     spent: float = 0.0  # seconds, by the processes so far
+    pilot: int = 0  # the batches of the pilot; 0 where there was none
     rounds: list[int] = field(default_factory=list)  # to which batch each one goes; the last has begun
     reserve: float = 0.0  # seconds for what is measured at the end
     cut: bool = False  # the last round was cut short by the clock
@@ -50,7 +51,12 @@ class ComparisonFolder(SweepFolder):
         try:
             content = untrusted.unsealed(self._content(ROUNDS))
             progress = Progress(**{name: content[name] for name in Progress.__dataclass_fields__})
-            numbers = (progress.spent, progress.reserve, *filter(None, (progress.budget, progress.batches)))
+            numbers = (
+                progress.spent,
+                progress.reserve,
+                progress.pilot,
+                *filter(None, (progress.budget, progress.batches)),
+            )
             whole = isinstance(progress.rounds, list) and all(type(b) is int and b > 0 for b in progress.rounds)
             if not whole or type(progress.cut) is not bool or not all(type(n) in (int, float) for n in numbers):
                 raise ValueError

@@ -1,20 +1,19 @@
 """How many batches fit into a budget of time: rounds, in which every run is trained to one batch, then to a later one.
 
 Equal budgets stay equal, since a round ends when all runs stand at its batch. What a batch and an evaluation take is
-measured anew in each round, on the machine as it is then. The first round is a pilot; each one after it takes about
-half of the time that is left, and the last one all of it. So a machine that gets twice as slow in any round costs no
-more than what was left for it: the rounds after it are shorter.
+measured anew in each round, on the machine as it is then. A pilot of a fleet of each kind comes first; each round takes
+about half of the time that is left, and the last one all of it. So a machine that gets twice as slow in any round costs
+no more than what was left for it: the rounds after it are shorter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from unroll.training.bookkeeping import evaluation_points
 
 LEAST_SECONDS = 30.0  # of a budget
-PILOT = 0.06  # of the budget
+PILOT = 0.05  # of the budget
 HALF, MOST = 0.5, 0.35  # of what is left, and of the budget, that a round takes at most
 LAST = 0.1  # of the budget: where no more is left, the round is the last
 WORTH = 1.02  # a round that makes runs no longer than this is left out
@@ -64,28 +63,31 @@ def measured(done: int, batches: int, wall: float, training: float, evaluating: 
 
 
 def pilot(cost: Cost, budget: float) -> int:
-    """The batches of the first round."""
-    return max(LEAST_BATCHES, cost.batches(0, PILOT * budget + cost.round))
+    """The batches of the pilot."""
+    return max(LEAST_BATCHES, cost.batches(0, PILOT * budget))
 
 
-def following(cost: Cost, done: int, left: float, budget: float) -> int | None:
-    """To which batch the next round goes, with this much time left for training; None where it is over."""
-    share = left if left <= LAST * budget else min(HALF * left, MOST * budget)
-    batches = cost.batches(done, share)
-    if batches < WORTH * done:  # what happens once a round takes more than a half of what is left
-        batches = cost.batches(done, left)
-    return batches if batches >= max(WORTH * done, done + 1) else None
+@dataclass
+class Rounds:
+    """The rounds of one comparison, as far as they are known."""
 
+    budget: float
+    done: int = 0  # the batch at which all runs stand
+    latest: Cost | None = None  # of the last round, or of the pilot
+    before: Cost | None = None  # of the round before it
 
-def carried_through(
-    budget: float, reserve: float, clock: Callable[[], float], train: Callable[[int, int], Cost], first: int
-) -> int:
-    """The rounds, to their end: `train(done, batches)` trains one, `clock` says what is spent. Returns the batches.
+    def ended(self, batches: int, cost: Cost) -> None:
+        """All runs stand at this batch, and it cost this to bring them there."""
+        # What the pilot took besides training happens only once: it says nothing of the rounds after the first.
+        self.before = self.latest if self.done else None
+        self.latest, self.done = cost, batches
 
-    The drive of a comparison does the same, with its reports; this is the rule alone.
-    """
-    done, cost = first, train(0, first)
-    before = cost
-    while batches := following(cost.or_slower(before), done, budget - reserve - clock(), budget):
-        before, cost, done = cost, train(done, batches), batches
-    return done
+    def next(self, left: float) -> int | None:
+        """To which batch the next round goes, with this much time left for training; None where it is over."""
+        assert self.latest is not None
+        cost = self.latest.or_slower(self.before or self.latest)
+        share = left if left <= LAST * self.budget else min(HALF * left, MOST * self.budget)
+        batches = cost.batches(self.done, share)
+        if batches < WORTH * self.done:  # what happens once a round takes more than its share
+            batches = cost.batches(self.done, left)
+        return batches if batches >= max(WORTH * self.done, self.done + 1) else None
