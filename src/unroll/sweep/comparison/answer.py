@@ -61,7 +61,7 @@ def make(
         "clocks": {"spent": spent, "equal_seconds": seconds},
     }
     facts["notes"] = findings.notes(facts, experiment)
-    facts["command"] = words.command(facts, _first(settings, ranked))
+    facts["command"] = words.command(facts, _first(settings, ranked), asked.corpus)
     facts["sentences"] = words.sentences(facts)
     return facts
 

@@ -28,6 +28,7 @@ class Asked:
     experiments: tuple[Experiment, ...]
     budget: float | None  # seconds
     batches: int | None
+    corpus: str = ""  # as it was said
 
     def described(self, corpus: Corpus) -> Asked:
         """The same, with the facts of a text in memory."""
@@ -105,7 +106,7 @@ def asked(
         )
     if wrong:
         raise ConfigurationError(*dict.fromkeys(wrong))
-    return Asked(tuple(replace(e, evaluate_carried=e.scheme.carries) for e in made), budget, batches)
+    return Asked(tuple(replace(e, evaluate_carried=e.scheme.carries) for e in made), budget, batches, corpus)
 
 
 def default_k1(k2: int) -> list[int]:

@@ -77,13 +77,13 @@ def _cost(facts: Facts, first: Facts, others: list[Facts]) -> str:
     return f"{said}, and none of the others that come near is sampled in much less time."
 
 
-def command(facts: Facts, reading: Reading) -> list[str]:
+def command(facts: Facts, reading: Reading, corpus: str) -> list[str]:
     """The words of `unroll train` that train what is recommended."""
     experiment, first = reading.experiment, facts["schemes"][0]
     scheme = experiment.scheme
     base = replace(Experiment(**{**PRESETS[PRESET], "batches": 1}), scheme=Scheme())
     near = _differences(experiment, base) < _differences(experiment, Experiment(batches=1))
-    said = ["unroll", "train", experiment.corpus or "CORPUS"]
+    said = ["unroll", "train", corpus or experiment.corpus or "CORPUS"]
     said += ["--preset", PRESET] if near else []
     said += ["--scheme", str(scheme.number)] if scheme.number else ["--train", scheme.training]
     said += [] if scheme.number else ["--sample", scheme.sample]
