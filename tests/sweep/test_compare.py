@@ -204,9 +204,8 @@ def test_a_budget_is_spent_in_rounds_at_whose_end_all_runs_are_equally_long(tmp_
 class Lengths:
     """Rounds to these batches, whatever the clock says."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, pilot: int, *lengths: int | None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *lengths: int) -> None:
         self.left = list(lengths)
-        monkeypatch.setattr(driving.rounds, "pilot", lambda cost, budget: pilot)
         monkeypatch.setattr(Rounds, "next", lambda known, left: self.left.pop(0) if self.left else None)
 
 
@@ -215,7 +214,7 @@ def test_runs_of_several_rounds_are_those_that_were_as_long_at_once(
 ) -> None:
     Lengths(monkeypatch, 4, 9, 17)
     folder = driven(tmp_path / "rounds", 30.0, Clock(lambda: 0.0, 0.0))
-    assert (folder.progress.pilot, folder.progress.rounds) == (4, [9, 17])
+    assert folder.progress.rounds == [4, 9, 17]
     at_once = compare(
         corpus(), (1, 4), k1=6, seeds=2, batches=17, most=4, out=tmp_path / "once", progress=False,
         test_tokens=20, **TINY,
@@ -231,7 +230,7 @@ def test_runs_of_several_rounds_are_those_that_were_as_long_at_once(
 def test_a_round_that_would_outlast_the_budget_is_cut_short_and_read_where_all_runs_were_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Lengths(monkeypatch, 4, 6, 60)
+    Lengths(monkeypatch, 6, 60)
     now = [0.0]
 
     def take(report: Report) -> None:
@@ -248,9 +247,9 @@ def test_a_round_that_would_outlast_the_budget_is_cut_short_and_read_where_all_r
 
 
 def test_a_larger_budget_goes_on_from_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Lengths(monkeypatch, 4, 6)
+    Lengths(monkeypatch, 6)
     folder = driven(tmp_path / "more", 30.0, Clock(lambda: 0.0, 0.0))
-    Lengths(monkeypatch, 4, 12)
+    Lengths(monkeypatch, 12)
     driven(tmp_path / "more", 60.0, Clock(lambda: 0.0, 0.0))
     assert folder.progress.rounds == [6, 12]
     assert folder.progress.budget == 60.0

@@ -1,6 +1,7 @@
 """Compares schemes on one corpus at equal budgets, and says what to take, with how sure that is.
 
 asked.py        what is compared: schemes, k1 and seeds as experiments; which validation set
+trial.py        what training and scoring cost here, before anything is trained
 rounds.py       how many batches fit into a budget of time: all runs to one batch, then all to a later one
 folder.py       the comparison's own files in its sweep's folder
 drive.py        the generator of what happens, from the plan to the answer

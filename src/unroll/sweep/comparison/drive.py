@@ -7,28 +7,27 @@ kept is the caller's: it began when the command did.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from unroll.base.durations import duration
-from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError, counted
+from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
 from unroll.runs.status_file import ENDED
 from unroll.sweep import launchers
 from unroll.sweep.comparison import answer, measures, rounds
-from unroll.sweep.comparison.asked import Asked, label, with_validation
+from unroll.sweep.comparison.asked import Asked, with_validation
 from unroll.sweep.comparison.folder import ComparisonFolder, Progress
 from unroll.sweep.comparison.rounds import Cost, Rounds
+from unroll.sweep.comparison.trial import tried
 from unroll.sweep.deduplicate import Training, distinct
-from unroll.sweep.forecast import forecast
 from unroll.sweep.launchers import Begun, Noted, Report
 from unroll.sweep.launchers.processes import cores
-from unroll.sweep.plan import Fleet, Plan
+from unroll.sweep.plan import Plan
 from unroll.sweep.sweep import Planned, Stage, carry_out, describe, make_plan, refuse_full_disk, results
 from unroll.training.bookkeeping import evaluation_points
 from unroll.training.preflight import refuse_hopeless
@@ -39,17 +38,7 @@ TRAINING, SCORING = 0.8, 0.3  # of the budget: what training gets, and what eval
 TOO_LATE = 1.1  # times the budget
 FEWEST = 500  # tokens that are scored, where there are so many
 MEASURING = "Sampling from a run of each scheme, and measuring."
-FIRST = 1000  # batches for which the plan is made and the first forecast given
 RESERVE = (1.2, 1.0)  # what measuring is taken to need at the end: so many times what it took first, and seconds more
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A fleet that stands for all that are like it."""
-
-    fleet: Fleet
-    count: int  # of the fleets that are like it, with itself
-    share: float  # their work over its own
 
 
 @dataclass
@@ -203,9 +192,8 @@ class _Drive:
             batches: int | None = progress.rounds[-1]
             known.done = max((each for each in progress.rounds if each < progress.rounds[-1]), default=0)
         else:
-            known.latest = yield from self._pilot(budget)
-            first = known.next(budget - progress.reserve - self.clock.spent)
-            batches = max(first or 0, progress.pilot)
+            known.latest = self._tried(budget)
+            batches = known.next(budget - self.clock.spent) or rounds.LEAST_BATCHES
         while batches:
             began, clocks = self.clock.now(), self._clocks()
             yield from self._to(batches)
@@ -217,89 +205,45 @@ class _Drive:
                 cost = rounds.measured(0, batches, sum(after), *after)
             if progress.cut or not self._goes_on(batches):
                 return
+            if not progress.reserve:  # what is measured at the end is measured now, to know how long that takes
+                yield Stage("", MEASURING)
+                began = self.clock.now()
+                self._measured()
+                progress.reserve = RESERVE[0] * (self.clock.now() - began) + RESERVE[1]
+                self._note()
             known.ended(batches, cost)
             batches = known.next(budget - progress.reserve - self.clock.spent)
 
-    def _pilot(self, budget: float) -> Generator[Report, None, Cost]:
-        """Train a fleet of each kind for a while, and measure its runs: what all of it will take."""
-        kinds, progress = self._kinds(), self.progress
-        if not progress.pilot:  # else a killed process has chosen
-            self._choose_tokens(budget, kinds)
-            progress.pilot = rounds.pilot(self._forecast(kinds, each=False), budget)
-            self._note()
-        batches = progress.pilot
-        self._set_length(batches)
-        yield Stage("", f"Pilot: {len(kinds)} of {counted(len(self._plan.fleets), 'fleet')} to batch {batches:,}.")
-        began = self.clock.now()
-        wanted = {run for kind in kinds for run in kind.fleet.runs}
-        trainings = self.folder.trainings
-        yield from carry_out(
-            self.folder, trainings, self.library, self.save_every, self.launcher, self.watch, wanted=wanted
-        )
-        wall = self.clock.now() - began
-        yield Stage("", MEASURING)
-        began = self.clock.now()
-        measured = self._measured()
-        schemes = len({label(e.scheme) for e in self.asked.experiments})
-        share = schemes / max(len(measured), 1)
-        self.progress.reserve = RESERVE[0] * share * (self.clock.now() - began) + RESERVE[1]
-        self._note()
-        return self._cost_of(kinds, batches, wall)
+    def _tried(self, budget: float) -> Cost:
+        """What training will take, by a trial; and no more of the test set is scored than leaves time for training."""
+        folder = self.folder
+        cost = tried(self._plan, {training.name: training.experiment for training in folder.trainings}, self.library)
+        side = 1 if self.launcher == "local" else max(1, min(cores(), len(self._plan.fleets)))
+        batch, sets, whole = max(cost.batch / side, 1e-9), self._sets(), self._whole()
+        tokens = min(self.asked.experiments[0].test_tokens or whole, whole)
+        if self.asked.chooses_tokens:
+            batches = max(1, int(TRAINING * (1 - SCORING) * budget / batch))
+            each = SCORING * TRAINING * budget * side / len(evaluation_points(batches)) / sets  # scoring of one set
+            tokens = max(FEWEST, int((each - cost.score) / max(cost.token, 1e-12)) // 100 * 100)
+            if tokens < whole:
+                change = partial(replace, test_tokens=tokens + self.asked.experiments[0].scheme.k2)
+                folder.trainings = [_changed(training, change) for training in folder.trainings]
+            tokens = min(tokens, whole)
+        return Cost(batch, sets * (cost.score + tokens * cost.token) / side)
 
-    def _cost_of(self, kinds: Sequence[Kind], batches: int, wall: float) -> Cost:
-        """What all fleets take, from one of each kind: its clocks, and its share of what no clock of a run counts."""
-        points, fleets = len(evaluation_points(batches)), sum(kind.count for kind in kinds)
-        batch = point = busy = 0.0
-        for kind in kinds:
-            training, evaluating = self._clocks(kind.fleet.runs)
-            batch += kind.share * training / batches
-            point += kind.share * evaluating / points
-            busy += training + evaluating
-        at_once = min(self._side_by_side, len(kinds))
-        once = max(0.0, wall - busy / at_once) / len(kinds) * fleets * at_once
-        side = self._side_by_side
-        return Cost(max(batch, 1e-9) / side, point / side, once / side)
+    def _sets(self) -> int:
+        e = self.asked.experiments[0]
+        return 2 if e.validation or e.validation_file else 1
 
-    def _kinds(self) -> list[Kind]:
-        """The fleets, one of each kind; those alike had the same pace when the plan was made."""
-        alike: dict[Any, list[Fleet]] = {}
-        for fleet in self._plan.fleets:
-            alike.setdefault((len(fleet.runs), fleet.milliseconds, fleet.threads), []).append(fleet)
-        return [Kind(f[0], len(f), sum(each.work for each in f) / f[0].work) for f in alike.values()]
-
-    def _forecast(self, kinds: Sequence[Kind], each: bool = True) -> Cost:
-        """What training will take, by a trial of a fleet of each kind; of one fleet of each kind, or of all of them."""
-        experiments = {t.name: replace(t.experiment, batches=FIRST) for t in self.folder.trainings}
-        tried = replace(self._plan, fleets=tuple(replace(k.fleet, work=k.fleet.work * FIRST) for k in kinds))
-        times = forecast(tried, experiments, self.library)
-        known = [(times[kind.fleet.name], kind.share if each else 1.0) for kind in kinds if kind.fleet.name in times]
-        training = sum(one.training * share for one, share in known)
-        evaluation = sum(one.evaluation * share for one, share in known)
-        side = self._side_by_side if each else min(self._side_by_side, len(kinds))
-        points = len(evaluation_points(FIRST))
-        return Cost(max(training / FIRST, 1e-9) / side, self._sets() * evaluation / points / side)
-
-    def _choose_tokens(self, budget: float, kinds: Sequence[Kind]) -> None:
-        """Score no more of the test set than leaves most of the time for training."""
-        if not self.asked.chooses_tokens:
-            return
-        cost, whole = self._forecast(kinds), self._scored()
-        batches = max(1, int(TRAINING * (1 - SCORING) * budget / cost.batch))
-        most = SCORING * TRAINING * budget / max(cost.point * len(evaluation_points(batches)), 1e-9)
-        tokens = max(FEWEST, int(most * whole) // 100 * 100)
-        if tokens < whole:
-            change = partial(replace, test_tokens=tokens + self.asked.experiments[0].scheme.k2)
-            self.folder.trainings = [_changed(training, change) for training in self.folder.trainings]
+    def _whole(self) -> int:
+        """How many tokens of the test set can be scored."""
+        e = self.asked.experiments[0]
+        return self.library.open(e).split(e.split_seed, e.validation).test - e.scheme.k2
 
     def _set_length(self, batches: int) -> None:
         trainings = [_changed(training, partial(replace, batches=batches)) for training in self.folder.trainings]
         if [t.experiment for t in trainings] != [t.experiment for t in self.folder.trainings]:
             self.folder.trainings = trainings
-
-    @property
-    def _side_by_side(self) -> int:
-        """How many fleets train at once."""
-        return 1 if self.launcher == "local" else max(1, min(cores(), len(self._plan.fleets)))
 
     def _to(self, batches: int) -> Generator[Report, None, None]:
         """Train every run to this batch; cut short where a budget's time is over long before."""
@@ -339,21 +283,12 @@ class _Drive:
             f"{duration(self.clock.spent)}. Give more time, fewer schemes, k1 or --seeds, or a smaller model."
         )
 
-    def _sets(self) -> int:
-        e = self.asked.experiments[0]
-        return 2 if e.validation or e.validation_file else 1
-
-    def _scored(self) -> int:
-        """How many tokens of the test set can be scored."""
-        e = self.asked.experiments[0]
-        return self.library.open(e).split(e.split_seed, e.validation).test - e.scheme.k2
-
-    def _clocks(self, names: Sequence[str] = ()) -> tuple[float, float]:
-        """The seconds of training and of evaluation so far, of all runs or of these."""
+    def _clocks(self) -> tuple[float, float]:
+        """The seconds of training and of evaluation of all runs so far."""
         training = evaluating = 0.0
-        for name in names or [training.name for training in self.folder.trainings]:
+        for each in self.folder.trainings:
             try:
-                status = self.folder.run(name).status
+                status = self.folder.run(each.name).status
             except RunError:
                 continue
             training += float(status.get("seconds") or 0.0)

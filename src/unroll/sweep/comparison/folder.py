@@ -28,7 +28,6 @@ class Progress:
     budget: float | None  # seconds
     batches: int | None  # of every run, where they were said
     spent: float = 0.0  # seconds, by the processes so far
-    pilot: int = 0  # the batches of the pilot; 0 where there was none
     rounds: list[int] = field(default_factory=list)  # to which batch each one goes; the last has begun
     reserve: float = 0.0  # seconds for what is measured at the end
     cut: bool = False  # the last round was cut short by the clock
@@ -54,7 +53,6 @@ class ComparisonFolder(SweepFolder):
             numbers = (
                 progress.spent,
                 progress.reserve,
-                progress.pilot,
                 *filter(None, (progress.budget, progress.batches)),
             )
             whole = isinstance(progress.rounds, list) and all(type(b) is int and b > 0 for b in progress.rounds)

@@ -1,7 +1,7 @@
 """How many batches fit into a budget of time: rounds, in which every run is trained to one batch, then to a later one.
 
 Equal budgets stay equal, since a round ends when all runs stand at its batch. What a batch and an evaluation take is
-measured anew in each round, on the machine as it is then. A pilot of a fleet of each kind comes first; each round takes
+measured anew in each round, on the machine as it is then. The first round is short; each one after it takes
 about half of the time that is left, and the last one all of it. So a machine that gets twice as slow in any round costs
 no more than what was left for it: the rounds after it are shorter.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from unroll.training.bookkeeping import evaluation_points
 
 LEAST_SECONDS = 30.0  # of a budget
-PILOT = 0.05  # of the budget
+FIRST = 0.12  # of the budget: the round that measures what training takes
 HALF, MOST = 0.5, 0.35  # of what is left, and of the budget, that a round takes at most
 LAST = 0.1  # of the budget: where no more is left, the round is the last
 WORTH = 1.02  # a round that makes runs no longer than this is left out
@@ -62,30 +62,26 @@ def measured(done: int, batches: int, wall: float, training: float, evaluating: 
     return Cost(share * training / max(batches - done, 1), share * evaluating / points, once)
 
 
-def pilot(cost: Cost, budget: float) -> int:
-    """The batches of the pilot."""
-    return max(LEAST_BATCHES, cost.batches(0, PILOT * budget))
-
-
 @dataclass
 class Rounds:
     """The rounds of one comparison, as far as they are known."""
 
     budget: float
     done: int = 0  # the batch at which all runs stand
-    latest: Cost | None = None  # of the last round, or of the pilot
+    latest: Cost | None = None  # of the last round, or by a trial before the first
     before: Cost | None = None  # of the round before it
 
     def ended(self, batches: int, cost: Cost) -> None:
         """All runs stand at this batch, and it cost this to bring them there."""
-        # What the pilot took besides training happens only once: it says nothing of the rounds after the first.
-        self.before = self.latest if self.done else None
+        self.before = self.latest if self.done else None  # a trial is no round
         self.latest, self.done = cost, batches
 
     def next(self, left: float) -> int | None:
         """To which batch the next round goes, with this much time left for training; None where it is over."""
         assert self.latest is not None
         cost = self.latest.or_slower(self.before or self.latest)
+        if not self.done:
+            return cost.batches(0, min(left, FIRST * self.budget)) or None
         share = left if left <= LAST * self.budget else min(HALF * left, MOST * self.budget)
         batches = cost.batches(self.done, share)
         if batches < WORTH * self.done:  # what happens once a round takes more than its share
