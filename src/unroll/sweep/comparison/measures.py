@@ -19,7 +19,7 @@ from unroll.runs.memorisation import memorised
 from unroll.sampling.api import Request, sample_all
 
 TOKENS = 1000  # of a sample that is looked up in the training data
-TIMED, BLOCKS = 100, 3  # tokens of a block, and blocks, of which the fastest counts
+TIMED, BLOCKS = 200, 3  # tokens of a block, and blocks, of which the fastest counts
 ERRORS = 2.0  # standard errors within which a drift may be none
 
 
@@ -53,7 +53,8 @@ def measure(
         between()
         try:
             run = loaded[name] = with_corpus(load(path), corpus)
-            micro[name] = {each: _microseconds(run, each, between) for each in PROCEDURES}
+            clocked = {each: _microseconds(run, each, between) for each in PROCEDURES}
+            micro[name] = {each: taken for each, taken in clocked.items() if taken is not None}
             (drawn,) = sample_all(run, [Request(length=tokens)], procedure)
             texts[name] = np.asarray(drawn.tokens)
         except UnrollError as error:  # its weights are gone, or its numbers are not finite
@@ -82,14 +83,16 @@ def with_corpus(run: Run, corpus: Corpus) -> Run:
     return run
 
 
-def _microseconds(run: Run, procedure: str, between: Callable[[], None]) -> float:
+def _microseconds(run: Run, procedure: str, between: Callable[[], None]) -> float | None:
     """A token of one text, without what its prompt takes to read, and without what happens only once."""
-    taken = []
+    one, many = [], []
     for _ in range(BLOCKS + 1):
         between()
-        one, many = (_seconds(run, procedure, tokens) for tokens in (1, TIMED + 1))
-        taken.append(1e6 * max(many - one, 0.0) / TIMED)
-    return min(taken[1:])  # other work on the machine only ever slows it
+        one.append(_seconds(run, procedure, 1))
+        many.append(_seconds(run, procedure, TIMED + 1))
+    # Other work on the machine only ever slows it: the fastest blocks are nearest to the truth.
+    taken = min(many[1:]) - min(one[1:])
+    return 1e6 * taken / TIMED if taken > 0 else None
 
 
 def _seconds(run: Run, procedure: str, tokens: int) -> float:

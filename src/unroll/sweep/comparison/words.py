@@ -52,8 +52,9 @@ def _why(facts: Facts, first: Facts, others: list[Facts]) -> str:
     beaten = [other["scheme"] for other in others if other["apart"]]
     if not tied:
         return f"{best}, {behind}; {claim}, and the seeds tell it from all others as well."
-    rest = f", though from {listed(beaten)}" if beaten else ""
-    return f"{best}, {behind}; {claim}, and the seeds do not tell it from {listed(tied)}{rest}."
+    if not beaten:
+        return f"{best}, {behind}; {claim}: the seeds do not tell it from {listed(tied)}."
+    return f"{best}, {behind}; {claim}: the seeds tell it from {listed(beaten)}, but not from {listed(tied)}."
 
 
 def _cost(facts: Facts, first: Facts, others: list[Facts]) -> str:
