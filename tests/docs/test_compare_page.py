@@ -7,6 +7,7 @@ import sys
 import pytest
 from paths import ROOT
 
+from unroll.base.wording import shell_words
 from unroll.sweep.comparison.shown import Comparison
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -29,8 +30,10 @@ def test_what_was_printed_is_the_answer_as_it_is_shown(name: str) -> None:
     record = comparisons.loaded(name)
     shown = Comparison(record["answer"])
     printed = record["printed"]
-    first = printed.index(shown.lines()[0])
-    assert printed[first : first + len(shown.lines())] == shown.lines()
+    with shell_words():  # as the command line shows it
+        lines = shown.lines()
+    first = printed.index(lines[0])
+    assert printed[first : first + len(lines)] == lines
     assert shown.command in printed
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from unroll.base.errors import RunError
 from unroll.base.printable import one_line
+from unroll.base.wording import in_words
 from unroll.sweep.comparison.folder import ANSWER, ComparisonFolder
 from unroll.sweep.comparison.tables import in_lines, tables
 
@@ -60,7 +61,7 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """What should be known beside that."""
-        return list(self.facts["notes"])
+        return [in_words(str(note)) for note in self.facts["notes"]]
 
     @property
     def command(self) -> str:
