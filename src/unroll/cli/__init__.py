@@ -24,6 +24,7 @@ from unroll.cli import (
     reproduce,
     sample,
     score,
+    study,
     sweep,
     train,
 )
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "sweep": sweep.sweep,
     "compare": compare.compare,
     "reproduce": reproduce.reproduce,
+    "study": study.study,
     "report": report.report,
     "bench": bench.bench,
     "check": check.check,

@@ -37,7 +37,7 @@ def compare(
     preset: Annotated[str, option("paper, or small: as for `unroll train` [small].")] = "small",
     most: Annotated[int | None, option("Runs that may train side by side [measured].")] = None,
     launcher: Annotated[
-        str, option("Where runs are trained: local, or processes, one fleet per core [local].")
+        str, option("Where runs are trained: NAME[,key=value…]; processes trains one fleet per core [local].")
     ] = "local",
     save_every: options.SaveEvery = None,
     quiet: options.Quiet = False,

@@ -13,22 +13,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from unroll.base.durations import duration
-from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
+from unroll.base.errors import CorpusError, InputError, Interrupted, RunError
 from unroll.corpus.open_corpora import Library
-from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
 from unroll.runs.status_file import ENDED
-from unroll.sweep import launchers
+from unroll.sweep import journal, launchers
 from unroll.sweep.comparison import answer, measures, rounds
 from unroll.sweep.comparison.asked import Asked, with_validation
 from unroll.sweep.comparison.folder import ComparisonFolder, Progress
 from unroll.sweep.comparison.rounds import Cost, Rounds
 from unroll.sweep.comparison.trial import tried
 from unroll.sweep.deduplicate import Training, distinct
-from unroll.sweep.launchers import Begun, Noted, Report
+from unroll.sweep.launchers import Begun, Chosen, Noted, Report
 from unroll.sweep.launchers.processes import cores
 from unroll.sweep.plan import Plan
-from unroll.sweep.sweep import Planned, Stage, carry_out, describe, make_plan, refuse_full_disk, results
+from unroll.sweep.sweep import Planned, Stage, carry_out, describe, planned, refuse_full_disk, require_devices, results
 from unroll.training.bookkeeping import evaluation_points
 from unroll.training.preflight import refuse_hopeless
 from unroll.training.signals import Pressed, Watch
@@ -81,19 +80,17 @@ def drive(
     launcher: str = "local",
 ) -> Generator[Report, None, None]:
     """Compare, or go on comparing; ends with the answer written. What is there already is not done again."""
-    if wrong := launchers.problem(launcher):
-        raise ConfigurationError(wrong)
-    launchers.require_reach(launcher, asked.experiments)
+    chosen = launchers.chosen(launcher)
+    launchers.require_reach(chosen, asked.experiments)
     asked = complete(asked, library)
     require_same(folder, asked)
     if not folder.is_sweep():
-        for experiment in asked.experiments:  # what this machine lacks is said before there is a folder
-            devices.resolve(experiment)
+        chosen.call(require_devices, asked.experiments)  # what is lacking is said before there is a folder
     folder.make()
     with folder.locked() as left_over, Watch() as watch:
         if left_over:
             yield Noted("", left_over)
-        yield from _Drive(folder, library, asked, clock, save_every, launcher, watch, most).reports()
+        yield from _Drive(folder, library, asked, clock, save_every, chosen, watch, most).reports()
 
 
 def require_same(folder: ComparisonFolder, asked: Asked) -> None:
@@ -130,7 +127,7 @@ class _Drive:
         asked: Asked,
         clock: Clock,
         save_every: int | None,
-        launcher: str,
+        launcher: Chosen,
         watch: Watch,
         most: int | None,
     ) -> None:
@@ -156,7 +153,7 @@ class _Drive:
             if not folder.is_sweep():
                 folder.trainings = distinct(self.asked.experiments)
             if folder.plan is None:
-                folder.plan = make_plan(folder.trainings, self.library, self.most, self.watch)
+                folder.plan = planned(folder.trainings, self.library, self.most, self.launcher, self.watch)
             refuse_full_disk(folder, self._plan, folder.trainings, self.library)
             if progress.budget is None:
                 yield from self._to(self.asked.batches or 1)
@@ -218,7 +215,10 @@ class _Drive:
         """What training will take, by a trial; and no more of the test set is scored than leaves time for training."""
         folder = self.folder
         cost = tried(self._plan, {training.name: training.experiment for training in folder.trainings}, self.library)
-        side = 1 if self.launcher == "local" else max(1, min(cores(), len(self._plan.fleets)))
+        at_once = max(self.launcher.at_once(fleet.device) for fleet in self._plan.fleets)
+        if self.launcher.name == "processes":
+            at_once = max(at_once, cores())
+        side = max(1, min(at_once, len(self._plan.fleets)))
         batch, sets, whole = max(cost.batch / side, 1e-9), self._sets(), self._whole()
         tokens = min(self.asked.experiments[0].test_tokens or whole, whole)
         if self.asked.chooses_tokens:
@@ -255,8 +255,9 @@ class _Drive:
         trainings = folder.trainings
         yield Stage("", self._in_words(batches))
         latest = None if progress.budget is None else rounds.LATE * progress.budget - progress.reserve
-        reports = carry_out(folder, trainings, self.library, self.save_every, self.launcher, self.watch)
-        with closing(reports):  # type: ignore[type-var]
+        trained = carry_out(folder, trainings, self.library, self.save_every, self.launcher, self.watch)
+        reports = journal.kept(folder, trained)
+        with closing(trained), closing(reports):  # type: ignore[type-var]
             for report in reports:
                 yield report
                 if self.clock.now() - self.noted > NOTED_EVERY:

@@ -53,7 +53,10 @@ def tried(plan: Plan, experiments: Mapping[str, Experiment], library: Library) -
 
 
 def _fleet(fleet: Fleet, experiments: Sequence[Experiment], library: Library) -> Tried:
-    runs = [replace(e, device=fleet.device, kernel=fleet.kernel, threads=fleet.threads) for e in experiments]
+    runs = [
+        replace(e, device=devices.places(fleet.device)[0], kernel=fleet.kernel, threads=fleet.threads)
+        for e in experiments
+    ]
     corpora = [library.open(run) for run in runs]
     milliseconds = fleet.milliseconds or measuring.pace(runs, corpora, lambda: None).milliseconds
     device, k2 = devices.find(runs[0].device), runs[0].scheme.k2
