@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from unroll.base.durations import seconds_in
-from unroll.base.errors import ConfigurationError, Interrupted
+from unroll.base.errors import ConfigurationError, Interrupted, counted
 from unroll.cli import options
 from unroll.cli.options import option
 from unroll.cli.screen import duration, on_a_terminal, print_json, say, shell_word, show, warn
@@ -98,7 +98,7 @@ def compare(
     if not quiet:
         if asked.budget is not None:
             spent = duration(found.facts["clocks"]["spent"])
-            say(f"Took {spent} of {duration(asked.budget)}, in {len(found.facts['rounds'])} rounds.")
+            say(f"Took {spent} of {duration(asked.budget)}, in {counted(len(found.facts['rounds']), 'round')}.")
         say(f"Answer: {folder.path / 'compare.json'}.  A page of it: unroll report {shell_word(folder.path)}")
     if failures:
         show_failures(failures, int(found.facts["runs"]))

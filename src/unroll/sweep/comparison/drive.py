@@ -37,7 +37,7 @@ TRAINING, SCORING = 0.8, 0.3  # of the budget: what training gets, and what eval
 TOO_LATE = 1.1  # times the budget
 FEWEST = 500  # tokens that are scored, where there are so many
 MEASURING = "Sampling from a run of each scheme, and measuring."
-RESERVE = (1.2, 1.0)  # what measuring is taken to need at the end: so many times what it took first, and seconds more
+RESERVE = (1.0, 1.0)  # what measuring is taken to need at the end: so many times what it took first, and seconds more
 
 
 @dataclass

@@ -8,7 +8,7 @@ no more than what was left for it: the rounds after it are shorter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unroll.training.bookkeeping import evaluation_points
 
@@ -17,6 +17,7 @@ FIRST = 0.12  # of the budget: the round that measures what training takes
 HALF, MOST = 0.5, 0.35  # of what is left, and of the budget, that a round takes at most
 LAST = 0.1  # of the budget: where no more is left, the round is the last
 WORTH = 1.02  # a round that makes runs no longer than this is left out
+ONCE = 0.5  # of what the first round took besides training, that the next ones take as well
 LATE = 1.06  # of the time for training: a round that is still at work then is cut short
 LEAST_BATCHES, MOST_BATCHES = 4, 10_000_000
 
@@ -74,7 +75,9 @@ class Rounds:
     def ended(self, batches: int, cost: Cost) -> None:
         """All runs stand at this batch, and it cost this to bring them there."""
         self.before = self.latest if self.done else None  # a trial is no round
-        self.latest, self.done = cost, batches
+        # About half of what the first one took besides training happens only once: code is compiled, folders are made.
+        self.latest = cost if self.done else replace(cost, round=ONCE * cost.round)
+        self.done = batches
 
     def next(self, left: float) -> int | None:
         """To which batch the next round goes, with this much time left for training; None where it is over."""
