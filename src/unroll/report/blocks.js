@@ -2,6 +2,7 @@
 
 const BLOCKS = {
   words: (block) => make("p", { class: "about" }, bdi(block.text)),
+  heading: (block) => make("h3", { class: "whose" }, bdi(block.text)),
   lead: (block) => make("p", { class: "lead" }, bdi(block.text)),
   notice: (block) => make("p", { class: "notice" }, bdi(block.text)),
   folded: (block) => make("details", { class: "folded" }, make("summary", {}, bdi(block.summary)), make("p", {}, bdi(block.text))),

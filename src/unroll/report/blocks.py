@@ -18,6 +18,11 @@ def words(text: str) -> Block:
     return {"kind": "words", "text": text}
 
 
+def heading(text: str) -> Block:
+    """The title of what follows."""
+    return {"kind": "heading", "text": text}
+
+
 def lead(text: str) -> Block:
     """What a section says above all, in a sentence or two."""
     return {"kind": "lead", "text": text}

@@ -15,6 +15,9 @@ from unroll.report import run_curves
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper import records
 from unroll.studies.paper.records import Curve, Record
+from unroll.sweep.comparison import shown
+from unroll.sweep.comparison.folder import ANSWER, ComparisonFolder
+from unroll.sweep.comparison.shown import Comparison
 from unroll.sweep.deduplicate import natural
 from unroll.sweep.folder import SweepFolder
 
@@ -31,6 +34,7 @@ class Gathered:
     left_out: tuple[str, ...] = ()  # folders that are damaged, and how
     folders: tuple[tuple[str, RunFolder, Experiment], ...] = ()  # of the runs, by name; each folder once
     sweeps: tuple[tuple[str, SweepFolder], ...] = ()
+    comparisons: tuple[tuple[str, Comparison], ...] = ()  # what `unroll compare` found, by its folder's name
 
     @cached_property
     def of_sweeps(self) -> frozenset[str]:
@@ -148,7 +152,14 @@ def _sweep(path: Path, name: str) -> Gathered:
     runs = path / "runs"
     inside = sorted(runs.iterdir()) if untrusted.is_folder(runs) else []
     nothing = f"{path} is a sweep of which no run has begun. Go on with it: {go_on_with_sweep(path)}."
-    return replace(_together(path, name, inside, nothing, notes), sweeps=((name, sweep),))
+    gathered = replace(_together(path, name, inside, nothing, notes), sweeps=((name, sweep),))
+    folder = ComparisonFolder(path)
+    if not untrusted.present(path / ANSWER):
+        return gathered
+    try:
+        return replace(gathered, comparisons=((name, shown.read(folder)),))
+    except InputError as error:
+        return _joined(gathered, _left_out(path, f"{name}/{ANSWER}", error))
 
 
 def _joined(one: Gathered, other: Gathered) -> Gathered:
@@ -166,6 +177,7 @@ def _joined(one: Gathered, other: Gathered) -> Gathered:
         (*one.left_out, *other.left_out),
         (*one.folders, *other.folders),
         (*one.sweeps, *other.sweeps),
+        (*one.comparisons, *other.comparisons),
     )
 
 

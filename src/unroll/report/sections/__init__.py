@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-ALWAYS = ("answers", "settings")
+ALWAYS = ("comparison", "answers", "settings")
 ASKED = ("drift", "text", "samples", "units")
 
 

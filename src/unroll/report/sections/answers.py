@@ -33,7 +33,10 @@ VERDICTS = {
 def section(gathered: Gathered) -> list[Part]:
     """Answer for each sweep, and for the other runs together."""
     tables: list[tuple[str, list[table.Row]]] = []
+    compared = {name for name, _ in gathered.comparisons}  # whose answer stands on the page already
     for name, sweep in gathered.sweeps:
+        if name in compared:
+            continue
         trainings = sweep.trainings
         failures = {run: failure["reason"] for run, failure in sweep.failures.items()}
         folders = {training.name: sweep.run(training.name) for training in trainings}
