@@ -275,9 +275,9 @@ def _sweep(
     name = shell_word(folder.path)
     try:
         watch(drive(folder, library, asked, most, save_every, launcher), quiet)
-    except Interrupted:
+    except Interrupted as error:
         again = "" if launcher == "local" else f" --launcher {shell_word(launcher)}"
-        say(f"Saved. Go on with:  unroll sweep --resume {name}{again}")
+        say(f"{error.left or 'Saved.'} Go on with:  unroll sweep --resume {name}{again}")
         raise
     rows, failures = results(folder), folder.failures
     if json:
