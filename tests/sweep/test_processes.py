@@ -183,11 +183,11 @@ def test_where_no_more_processes_can_be_started_those_there_are_do_the_work(
 ) -> None:
     started, times = processes._started, []
 
-    def refused() -> processes.Worker:
+    def refused(place: str) -> processes.Worker:
         times.append(1)
         if len(times) > 1:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        return started()
+        return started(place)
 
     monkeypatch.setattr(processes, "_started", refused)
     monkeypatch.setattr(processes, "cores", lambda: 2)
