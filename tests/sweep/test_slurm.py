@@ -68,7 +68,12 @@ class Driver:
     def __init__(self, conf: Path, folder: Path, batches: int) -> None:
         self.out = folder.with_name(f"{folder.name}-{time.monotonic_ns()}.out")
         places = [str(TESTS / "sweep"), str(TESTS), str(Path(unroll.__file__).parents[1])]
-        environment = {**os.environ, "SLURM_CONF": str(conf), "PYTHONPATH": os.pathsep.join(places)}
+        environment = {
+            **os.environ,
+            "SLURM_CONF": str(conf),
+            "PYTHONPATH": os.pathsep.join(places),
+            "UNROLL_CACHE": str(folder.with_name("cache")),
+        }
         command = [sys.executable, "-c", DRIVER, folder.with_name("text.txt"), folder, "slurm", str(batches)]
         with open(self.out, "wb") as out:
             self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT)
@@ -161,7 +166,7 @@ def test_cancelled_out_of_time_and_left_by_its_driver_a_sweep_ends_with_the_tabl
 
     # The driver comes back: it follows the job that is there, and starts none. Interrupted, it says how to come back.
     second = Driver(conf, folder, batches)
-    second.until(lambda: "of an earlier driver" in second.text)
+    second.until(lambda: "In Slurm's queue from before: 1 job" in second.text)
     second.process.send_signal(signal.SIGINT)
     assert second.process.wait(60) != 0
     assert f"scancel {job.partition('_')[0]}" in second.text
@@ -179,3 +184,4 @@ def test_cancelled_out_of_time_and_left_by_its_driver_a_sweep_ends_with_the_tabl
     assert (folder / "table.csv").read_bytes() == (tmp_path / "local" / "table.csv").read_bytes()
     assert sweeping.result(folder) == sweeping.result(tmp_path / "local")
     assert not submission.exists()
+    assert not (tmp_path / "cache" / "slurm").exists()

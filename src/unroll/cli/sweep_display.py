@@ -17,7 +17,7 @@ from unroll.cli.moving import fields_in_lines, moving
 from unroll.cli.screen import console, dim, duration, say, show, warn
 from unroll.sweep import table
 from unroll.sweep.answers import Standing, answers
-from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
+from unroll.sweep.launchers import Begun, Failed, Lost, Noted, Progressed, Report, RunEnded, Scored
 from unroll.sweep.sweep import Planned, in_words
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def watch(reports: Iterable[Report], quiet: bool) -> None:
     """Take every report as it comes, and show it in the way that suits the output: live, in lines, or not at all."""
     if quiet:
         for report in _notes_once(reports):
-            if isinstance(report, Noted):
-                warn(report.message)
+            if words := _noted(report):
+                warn(words)
     elif sys.stderr.isatty():
         _live(_notes_once(reports))
     else:
@@ -53,6 +53,11 @@ def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
                 continue
             said.add(report.message)
         yield report
+
+
+def _noted(report: Report) -> str | None:
+    """What a report says beside the board, if anything."""
+    return report.message if isinstance(report, Noted) else report.reason if isinstance(report, Lost) else None
 
 
 @dataclass
@@ -104,6 +109,9 @@ class Board:
         elif isinstance(report, Failed):
             for name in report.runs:
                 self.runs[name].state = "failed"
+        elif isinstance(report, Lost):
+            for run in (self.runs[name] for name in self.fleets[report.fleet].runs):
+                run.state = run.state if run.state in OVER else "waiting"
 
     def _plan(self, report: Planned) -> None:
         self.fleets = {fleet.name: fleet for fleet in report.plan.fleets}
@@ -214,8 +222,8 @@ def _live(reports: Iterable[Report]) -> None:
     with moving(screen, lambda: board.render(screen.width, screen.height)) as draw:
         for report in reports:
             board.take(report)
-            if isinstance(report, Noted):
-                screen.print(Text.assemble(("note: ", "yellow"), one_line(report.message)))
+            if words := _noted(report):
+                screen.print(Text.assemble(("note: ", "yellow"), one_line(words)))
             if time.perf_counter() - drawn > 1 / REFRESH:
                 draw()
                 drawn = time.perf_counter()
@@ -226,8 +234,8 @@ def _plain(reports: Iterable[Report]) -> None:
     board, printed = Board(), time.perf_counter()
     for report in reports:
         board.take(report)
-        if isinstance(report, Noted):
-            warn(report.message)
+        if words := _noted(report):
+            warn(words)
         elif isinstance(report, Begun):
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""

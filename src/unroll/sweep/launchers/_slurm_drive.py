@@ -99,7 +99,9 @@ class Drive:
                 submission.clear()
         self.tasks = list(alive.values())
         if self.tasks:
-            yield Noted("", f"{counted(len(alive), 'job')} of an earlier driver are alive, and are followed.")
+            yield Noted(
+                "", f"In Slurm's queue from before: {counted(len(alive), 'job')}, followed and not submitted again."
+            )
         absent = [job for job in self.jobs if job.runs not in alive]
         for job in absent:
             yield from (Noted(job.fleet, note) for note in released(job, gone))
@@ -207,7 +209,7 @@ class Drive:
         # A job that got on before its time was over, and could not go back into the queue by itself, may try for ever.
         self.losses[job.fleet] += not (task.left and task.left.batches and "queue" in task.left.reason)
         if word == OUT_OF_MEMORY:
-            yield Failed(job.fleet, runs, f"{reason} Give it more: --launcher slurm,memory=…")
+            yield Failed(job.fleet, runs, f"{reason} Give the launcher slurm more memory=N.")
         elif self.losses[job.fleet] >= TRIES:
             yield Failed(job.fleet, runs, f"{reason} It was lost {TRIES} times. Go on to try it again.")
         else:

@@ -120,8 +120,8 @@ def _begin_again(job: Job, reports: Path, before: Sequence[Report], done: int) -
     lefts = [report.batches for report in before if isinstance(report, Left)]
     fruitless = len(list(takewhile(lambda batches: batches == 0, [done, *reversed(lefts)])))
     if fruitless >= FRUITLESS:
-        reason = "The time limit of its job was near before it had done one batch, again and again. Give it more: "
-        add(reports, Failed(job.fleet, unended(job), f"{reason}--launcher slurm,minutes=N"))
+        reason = f"The time limit of its job was near {FRUITLESS} times before one batch was done."
+        add(reports, Failed(job.fleet, unended(job), f"{reason} Give the launcher slurm more minutes=N."))
         add(reports, Over(job.fleet))
         return
     # First the report: once it is in the queue again, it is ended.

@@ -53,6 +53,8 @@ GLANCE, EACH, MOST = 0.5, 0.005, 5.0  # seconds between two looks at the reports
 
 def why_not() -> str | None:
     """Why nothing can be submitted here, in words; None where that can be."""
+    if not hasattr(os, "getuid"):
+        return "The launcher slurm needs a system on which Slurm runs. Leave --launcher out: runs are trained here."
     return None if find_spec("submitit") else MISSING
 
 
@@ -145,6 +147,6 @@ def _complete(keys: dict[str, Any]) -> dict[str, Any]:
     if complete["minutes"] and 60 * complete["minutes"] <= complete["warning"]:
         raise ConfigurationError(
             f"A job of {counted(complete['minutes'], 'minute')} cannot be warned {complete['warning']} seconds before "
-            "its end. Say more minutes, or a later warning: --launcher slurm,minutes=N,warning=SECONDS"
+            "its end. Give the launcher slurm more minutes=N, or fewer seconds of warning=N."
         )
     return complete
