@@ -230,6 +230,29 @@ def test_a_job_that_is_gone_is_submitted_again_a_few_times(tmp_path: Path) -> No
     assert drive.lost == [job, job]
 
 
+def test_a_fleet_that_gets_further_each_time_may_be_lost_more_often_but_not_cancelled(tmp_path: Path) -> None:
+    (job,) = jobs(tmp_path, 0)
+    for word, last in (("NODE_FAIL", Lost), ("CANCELLED", Failed)):
+        drive, task = task_that_is_gone(tmp_path, job, word)
+        verdicts: list[Report] = []
+        for batch in range(6):
+            task.began = 10 * batch
+            verdicts += drive._gone(task)
+        assert type(verdicts[-1]) is last
+
+
+def test_a_job_that_has_said_all_and_is_about_to_end_is_not_waited_for(tmp_path: Path) -> None:
+    one, other = jobs(tmp_path, 0, 1)
+    both = Job("0", (*one.runs, *other.runs), (*one.experiments, *other.experiments), (*one.outs, *other.outs))
+    submission = _slurm_submission.make(_slurm_submission.place_of([both]), [both])
+    me = locks.this_process()
+    add(submission.reports(0), Attempt("0", me.process, me.machine, me.began))
+    assert not submission.is_told(0)
+    for report in (TooLarge("0", "no memory"), Over("0")):
+        add(submission.reports(0), report)
+    assert submission.is_told(0)
+
+
 def test_a_fleet_that_slurm_found_too_large_is_split_and_a_run_alone_is_not(tmp_path: Path) -> None:
     one, other = jobs(tmp_path, 0, 1)
     both = Job("0", (*one.runs, *other.runs), (*one.experiments, *other.experiments), (*one.outs, *other.outs))

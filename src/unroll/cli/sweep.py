@@ -277,7 +277,8 @@ def _sweep(
         watch(drive(folder, library, asked, most, save_every, launcher), quiet)
     except Interrupted as error:
         again = "" if launcher == "local" else f" --launcher {shell_word(launcher)}"
-        say(f"{error.left or 'Saved.'} Go on with:  unroll sweep --resume {name}{again}")
+        go_on = f"Go on with:  unroll sweep --resume {name}{again}" if folder.is_sweep() else ""
+        say(" ".join(filter(None, (error.left or "Saved.", go_on))))
         raise
     rows, failures = results(folder), folder.failures
     if json:

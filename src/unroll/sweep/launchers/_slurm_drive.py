@@ -48,6 +48,7 @@ class Task:
     reader: Reader = field(init=False)
     followed: bool = False  # from an earlier driver: what it said so far is news from before
     ended: bool = False  # all its reports are there
+    began: int = 0  # the batch from which its latest attempt trained
     left: Left | None = None  # how its latest attempt ended, if it said so
     gone: tuple[float, str | None] | None = None  # since when Slurm calls it over, and what it says of it
 
@@ -68,7 +69,8 @@ class Drive:
         self.place = _slurm_submission.place_of(jobs)
         self.tasks: list[Task] = []
         self.lost: list[Job] = []  # to be submitted again
-        self.losses: Counter[str] = Counter()
+        self.losses: Counter[str] = Counter()  # of each fleet, one after another without getting further
+        self.began: dict[str, int] = {}  # the batch from which each fleet that was lost had begun
         self.asked = time.monotonic()
 
     @property
@@ -90,6 +92,8 @@ class Drive:
                     gone += submission.attempts(number)
                     continue
                 living += 1
+                if submission.is_told(number):  # it trains no more, and ends
+                    continue
                 job = next((job for job in self.jobs if job.runs == runs), None)
                 if job is not None and runs not in alive:
                     alive[runs] = Task(job, submission, number, standing.id, followed=True)
@@ -144,7 +148,11 @@ class Drive:
             )
             for n, job in enumerate(jobs)
         ]
-        ids = self.queue.submit(submission, train, asked, cpus, gpu)
+        try:
+            ids = self.queue.submit(submission, train, asked, cpus, gpu)
+        except UnrollError:
+            submission.clear()
+            raise
         self.tasks += [Task(job, submission, n, id) for n, (job, id) in enumerate(zip(jobs, ids, strict=True))]
         return ids
 
@@ -179,6 +187,7 @@ class Drive:
             elif isinstance(report, Over):
                 task.ended = True
             else:
+                task.began = report.batch if isinstance(report, Begun) else task.began
                 yield replace(report, fleet=task.job.fleet)
 
     def _ask(self) -> None:
@@ -206,8 +215,11 @@ class Drive:
             yield TooLarge(job.fleet, f"Slurm ended its job {task.id}: {word}")
             return
         reason = f"{_of(task)} is gone: {self._reason(task, word)}."
-        # A job that got on before its time was over, and could not go back into the queue by itself, may try for ever.
-        self.losses[job.fleet] += not (task.left and task.left.batches and "queue" in task.left.reason)
+        # A fleet that begins further each time may be lost for ever; but a job that somebody cancels was meant.
+        if task.began > self.began.get(job.fleet, task.began) and not word.startswith("CANCELLED"):
+            self.losses[job.fleet] = 0
+        self.began[job.fleet] = task.began
+        self.losses[job.fleet] += 1
         if word == OUT_OF_MEMORY:
             yield Failed(job.fleet, runs, f"{reason} Give the launcher slurm more memory=N.")
         elif self.losses[job.fleet] >= TRIES:

@@ -6,7 +6,9 @@ from `sacct` later, where a cluster keeps accounts.
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -14,12 +16,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from unroll.base import locks
-from unroll.base.errors import ConfigurationError, UnrollError, counted
+from unroll.base.errors import ConfigurationError, InputError, UnrollError, counted
 from unroll.base.printable import one_line
 from unroll.sweep.launchers._slurm_submission import Submission
 
@@ -83,7 +85,7 @@ class Slurm:
 
         executor = SlurmExecutor(folder=submission.path, python=f"{shlex.quote(sys.executable)} -P")
         executor.update_parameters(**self._parameters(submission, cpus, gpu))
-        with _explained(), _own_environment():
+        with _explained(), _own_environment(), redirect_stderr(io.StringIO()):
             return [str(job.job_id) for job in executor.map_array(work, *zip(*jobs, strict=True))]
 
     def _parameters(self, submission: Submission, cpus: int, gpu: bool) -> dict[str, Any]:
@@ -186,11 +188,11 @@ class Local:
                 key = submission.name, number
                 if key in self.jobs:
                     over = self.jobs[key].done()
-                    standings[key] = Standing(str(self.jobs[key].job_id), "COMPLETED" if over else "RUNNING")
-                elif submission.attempts(number):
-                    last = submission.attempts(number)[-1]
+                    standings[key] = Standing(str(self.jobs[key].job_id), "FAILED" if over else "RUNNING")
+                elif attempts := submission.attempts(number):
+                    last = attempts[-1]
                     over = locks.is_gone(locks.Holder(last.process, last.machine, last.began, 0.0))
-                    standings[key] = Standing(str(last.process), "COMPLETED" if over else "RUNNING")
+                    standings[key] = Standing(str(last.process), "FAILED" if over else "RUNNING")
         return standings
 
     def end_of(self, job: str) -> str | None:
@@ -288,6 +290,6 @@ class _explained:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         if isinstance(error, FailedJobError | FailedSubmissionError | OSError):
-            lines = [line for line in str(error).splitlines() if "sbatch:" in line or "error" in line.lower()]
-            said = one_line(" ".join(lines[-3:]) or str(error))
-            raise UnrollError(f"Slurm did not take the jobs: {said}") from None
+            errors = re.findall(r"^sbatch: (?:error|fatal): (.*)$", str(error), re.MULTILINE)
+            said = one_line("; ".join(dict.fromkeys(errors)) or str(error))
+            raise InputError(f"Slurm did not take the jobs: {said}.") from None

@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from unroll.base import atomic_files, untrusted
 from unroll.base.errors import RunError
 from unroll.base.version import VERSION
 from unroll.sweep.launchers import Job
-from unroll.sweep.launchers._report_lines import Attempt, Reader
+from unroll.sweep.launchers._report_lines import Attempt, Over, Reader
 
 FOLDER = "slurm"
 FACTS, LIBRARY, RESULT = "submission.json", "library.pkl", "result.pkl"
@@ -60,6 +61,21 @@ class Submission:
     def attempts(self, number: int) -> list[Attempt]:
         """The processes that trained for a job, the latest last."""
         return [report for report in Reader(self.reports(number)).new() if isinstance(report, Attempt)]
+
+    @property
+    def age(self) -> float:
+        """The seconds since anything was made in the folder."""
+        try:
+            return time.time() - os.lstat(self.path).st_mtime
+        except OSError:
+            return 0.0
+
+    def is_told(self, number: int) -> bool:
+        """Whether a job has given all its reports."""
+        last = None
+        for report in Reader(self.reports(number)).new():
+            last = report
+        return isinstance(last, Over)
 
     def clear(self) -> None:
         """Delete the folder's files, and it, unless it holds something else. Nobody may be at work for it."""

@@ -47,6 +47,7 @@ KEYS = {
     "sbatch": Key(""),  # further options of sbatch
     "cluster": Key("slurm", (CLUSTERS.__contains__, "slurm, or local to try it out without one")),
 }
+DAY = 86_400.0  # seconds
 TRIAL = {"cluster": "local"}
 GLANCE, EACH, MOST = 0.5, 0.005, 5.0  # seconds between two looks at the reports: at least, for each job, at most
 
@@ -101,11 +102,19 @@ def call(function: Callable[..., Any], *arguments: Any, **keys: Any) -> Any:
 
     asked = _complete(keys)
     there = queue(asked)
-    submission = _slurm_submission.make(cache_folder().absolute() / _slurm_submission.FOLDER, ())
+    place = cache_folder().absolute() / _slurm_submission.FOLDER
+    for left in _slurm_submission.known(place):
+        if left.age > DAY:
+            left.clear()
+    submission = _slurm_submission.make(place, ())
     task, result = submission.path / "task.pkl", submission.path / _slurm_submission.RESULT
     task.write_bytes(packed((function, arguments)))
     told = (str(task), str(result), os.getcwd(), at_a_shell(), asked["cpus"])
-    (job,) = there.submit(submission, compute, [told], asked["cpus"], bool(asked["gpus"]))
+    try:
+        (job,) = there.submit(submission, compute, [told], asked["cpus"], bool(asked["gpus"]))
+    except UnrollError:
+        submission.clear()
+        raise
     try:
         _wait_for(result, submission, job, there)
         done, outcome = pickle.loads(result.read_bytes())  # of a folder that this process has just made for itself
@@ -115,6 +124,8 @@ def call(function: Callable[..., Any], *arguments: Any, **keys: Any) -> Any:
     finally:
         there.close()
     submission.clear()
+    if not done and not asked["gpus"] and "CUDA" in str(outcome):
+        raise ConfigurationError(*outcome.problems, "A job has a GPU if the launcher slurm is given gpus=1.")
     if not done:
         raise outcome
     return outcome
