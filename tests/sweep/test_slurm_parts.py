@@ -31,6 +31,7 @@ from unroll.sweep.launchers import (
     RunEnded,
     Scored,
     TooLarge,
+    _slurm_job,
     _slurm_submission,
     slurm,
 )
@@ -289,3 +290,15 @@ def test_runs_that_a_job_of_another_plan_trains_are_not_submitted_beside_it(tmp_
     add(submission.reports(0), Attempt("0", me.process, me.machine, me.began))
     with pytest.raises(UnrollError, match="trains runs of this sweep in another fleet"):
         list(slurm.run([one], Library(), cluster="local"))
+
+
+def test_a_job_whose_limit_comes_before_its_first_batch_again_and_again_is_given_up(tmp_path: Path) -> None:
+    (job,) = jobs(tmp_path, 0)
+    file = tmp_path / "0.jsonl"
+    left = [Left("0", "warned", 5, True), *[Left("0", "warned", 0, True)] * 2]
+    _slurm_job.begin_again(job, file, left, 0)
+    failed, over = Reader(file).new()
+    assert isinstance(failed, Failed)
+    assert failed.runs == ("run0",)
+    assert "minutes=N" in failed.reason
+    assert isinstance(over, Over)

@@ -97,7 +97,7 @@ def train(job: Job, library: str, file: str, folder: str, shell: bool) -> None:
             if not warned:
                 add(reports, Left(job.fleet, f"signal {number} ended it", count.done, False))
                 sys.exit(128 + number)
-            _begin_again(job, reports, before, count.done)
+            begin_again(job, reports, before, count.done)
         except SaveError as error:
             add(reports, Unsaved(job.fleet, error.problems))
 
@@ -115,7 +115,7 @@ def _thinned(job: Job, library: Library, count: Count) -> Generator[Report, None
         yield report
 
 
-def _begin_again(job: Job, reports: Path, before: Sequence[Report], done: int) -> None:
+def begin_again(job: Job, reports: Path, before: Sequence[Report], done: int) -> None:
     """Back into the queue; but not where the time limit ends before one batch, again and again."""
     lefts = [report.batches for report in before if isinstance(report, Left)]
     fruitless = len(list(takewhile(lambda batches: batches == 0, [done, *reversed(lefts)])))
