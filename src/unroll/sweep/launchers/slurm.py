@@ -123,7 +123,7 @@ def call(function: Callable[..., Any], *arguments: Any, **keys: Any) -> Any:
         raise Interrupted(pressed.number, left="The job that was to make the plan is cancelled.") from None
     finally:
         there.close()
-    submission.clear()
+        submission.clear()
     if not done and not asked["gpus"] and "CUDA" in str(outcome):
         raise ConfigurationError(*outcome.problems, "A job has a GPU if the launcher slurm is given gpus=1.")
     if not done:
