@@ -62,7 +62,9 @@ def ended(folder: str | Path) -> set[str]:
 
 def result(folder: str | Path) -> dict[str, Any]:
     """All that must not depend on kills: the sweep's own files, and of each run all but the clocks."""
-    paths = [path for path in Path(folder).iterdir() if path.is_file() and path.name != "times.csv"]
+    paths = [
+        path for path in Path(folder).iterdir() if path.is_file() and path.name not in ("times.csv", "fleets.json")
+    ]
     files: dict[str, Any] = {path.name: path.read_bytes() for path in paths}
     for run in sorted(Path(folder, "runs").iterdir()):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

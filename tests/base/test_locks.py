@@ -204,3 +204,43 @@ def test_of_many_processes_that_begin_at_once_one_holds(tmp_path: Path) -> None:
     assert all(process.returncode == 0 for process in processes)
     assert held == int((tmp_path / "count").read_text()) > 0
     assert os.listdir(tmp_path / "folder") == []
+
+
+def left_on_another_machine(folder: Path) -> locks.Holder:
+    (folder / locks.NAME).write_text("4711\nelsewhere\n99\n")
+    return locks.Holder(4711, "elsewhere", 99, 0.0)
+
+
+def test_a_lock_of_another_machine_is_released_by_who_knows_that_its_process_is_gone(tmp_path: Path) -> None:
+    dead = left_on_another_machine(tmp_path)
+    assert "elsewhere" in refusal(tmp_path)
+    assert locks.release(tmp_path, dead)
+    with locks.hold(tmp_path, MISSING, BUSY) as note:
+        assert note is None
+    assert not locks.release(tmp_path, dead)
+
+
+@pytest.mark.parametrize("other", [(4712, "elsewhere", 99), (4711, "anywhere", 99), (4711, "elsewhere", 98)])
+def test_the_lock_of_another_process_than_the_dead_one_is_not_released(
+    tmp_path: Path, other: tuple[int, str, int]
+) -> None:
+    left_on_another_machine(tmp_path)
+    assert not locks.release(tmp_path, locks.Holder(*other, 0.0))
+    assert "elsewhere" in refusal(tmp_path)
+
+
+def test_a_lock_that_is_still_held_somewhere_is_not_released(tmp_path: Path) -> None:
+    dead = left_on_another_machine(tmp_path)
+    with open(tmp_path / locks.NAME, "rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not locks.release(tmp_path, dead)
+        assert (tmp_path / locks.NAME).exists()
+
+
+def test_a_lock_of_this_machine_is_not_released_but_taken_over_once_its_process_is_gone(tmp_path: Path) -> None:
+    with holding(tmp_path) as first:
+        named = locks.holder(tmp_path / locks.NAME)
+        assert named is not None
+        assert named.process == first.pid
+        assert not locks.release(tmp_path, named)
+        assert "It is held by" in refusal(tmp_path)

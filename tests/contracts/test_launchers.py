@@ -60,8 +60,8 @@ def told(reports: list[Report]) -> dict[str, list[tuple[str, object]]]:
 
 @every_plugin("launchers")
 def test_a_launcher_makes_the_same_records_as_local(name: str, tmp_path: Path, text: Path) -> None:
-    ours = told(list(launchers.load(name).run(jobs(tmp_path / "ours", text), Library())))
-    theirs = told(list(launchers.load("local").run(jobs(tmp_path / "theirs", text), Library())))
+    ours = told(list(launchers.on_trial(name).run(jobs(tmp_path / "ours", text), Library())))
+    theirs = told(list(launchers.on_trial("local").run(jobs(tmp_path / "theirs", text), Library())))
     assert ours == theirs
     kinds = [kind for own in ours.values() for kind, _ in own]
     assert (kinds.count("RunEnded"), kinds.count("Failed")) == (3, 1)
@@ -73,13 +73,13 @@ def test_a_launcher_goes_on_with_what_was_begun_and_leaves_what_has_ended(
     name: str, tmp_path: Path, text: Path
 ) -> None:
     todo = jobs(tmp_path / "ours", text)[:2]
-    events = launchers.load("local").run(todo, Library())
+    events = launchers.on_trial("local").run(todo, Library())
     while not (isinstance(report := next(events), Scored) and report.metrics["batch"] == 7):
         pass
     events.close()
-    reports = list(launchers.load(name).run(todo, Library()))
+    reports = list(launchers.on_trial(name).run(todo, Library()))
     assert {report.fleet: report.batch for report in reports if isinstance(report, Begun)} == {"0": 7, "1": 0}
-    list(launchers.load("local").run(jobs(tmp_path / "theirs", text)[:2], Library()))
+    list(launchers.on_trial("local").run(jobs(tmp_path / "theirs", text)[:2], Library()))
     assert sweeping.result(tmp_path / "ours") == sweeping.result(tmp_path / "theirs")
 
 

@@ -65,16 +65,18 @@ class SaveError(UnrollError):
 
 
 class Interrupted(UnrollError):
-    """Ctrl-C, SIGTERM or a closed terminal, after everything was saved."""
+    """Ctrl-C, SIGTERM or a closed terminal, after everything was saved; or `left` to jobs that go on, which it says."""
 
-    def __init__(self, signal_number: int, going_on: str = "") -> None:
+    def __init__(self, signal_number: int, going_on: str = "", left: str = "") -> None:
         super().__init__(f"Interrupted by signal {signal_number}.{going_on and ' '}{going_on}")
         self.signal_number = signal_number
+        self.left = left
         self.exit_code = 128 + signal_number
 
     def with_advice(self, command: str) -> Interrupted:
         """The same, and how to go on."""
-        return Interrupted(self.signal_number, f"Everything is saved. Go on with: {command}")
+        saved = self.left or "Everything is saved."
+        return Interrupted(self.signal_number, f"{saved} Go on with: {command}", self.left)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

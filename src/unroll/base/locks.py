@@ -192,6 +192,30 @@ def holder(path: Path) -> Holder | None:
     return Holder(int(lines[0]), lines[1], began, status.st_mtime)
 
 
+def release(folder: Path, dead: Holder) -> bool:
+    """Delete the lock of a process on another machine, which the caller knows to be gone; whether there was one.
+
+    Where a file system locks files for all machines, a lock that is still held stays.
+    """
+    path = folder / NAME
+    try:
+        left = holder(path)
+        if left is None or left.machine == this_machine() or left[:3] != dead[:3]:
+            return False  # on this machine, whoever comes next sees that its process is gone
+        with plain_files.open_to_hold(path) as file:
+            if _try(file) is False or not _is(path, file):
+                return False
+            path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def this_process() -> Holder:
+    """This process, as its locks name it."""
+    return Holder(os.getpid(), this_machine(), _began(os.getpid()), time.time())
+
+
 def this_machine() -> str:
     """The name of this machine, and of the part of it (a container) in which process numbers mean something."""
     name = "".join(c if c.isascii() and c.isprintable() and c not in " ?" else "-" for c in socket.gethostname())

@@ -279,9 +279,10 @@ def _sweep(
     name = shell_word(folder.path)
     try:
         watch(drive(folder, library, asked, most, save_every, launcher, told), quiet)
-    except Interrupted:
+    except Interrupted as error:
         again = "" if launcher == "local" else f" --launcher {shell_word(launcher)}"
-        say(f"Saved. Go on with:  unroll sweep --resume {name}{again}{options.tracked(told)}")
+        command = f"Go on with:  unroll sweep --resume {name}{again}{options.tracked(told)}"
+        say(" ".join(filter(None, (error.left or "Saved.", command if folder.is_sweep() else ""))))
         raise
     rows, failures = results(folder), folder.failures
     if json:

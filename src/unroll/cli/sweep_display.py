@@ -17,7 +17,7 @@ from unroll.cli.moving import fields_in_lines, moving
 from unroll.cli.screen import console, dim, duration, say, show, warn
 from unroll.sweep import table
 from unroll.sweep.answers import Standing, answers
-from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
+from unroll.sweep.launchers import Begun, Failed, Lost, Noted, Progressed, Report, RunEnded, Scored
 from unroll.sweep.sweep import Planned, Stage, in_words
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def watch(reports: Iterable[Report], quiet: bool, brief: bool = False) -> None:
     """
     if quiet:
         for report in _notes_once(reports):
-            if isinstance(report, Noted):
-                warn(report.message)
+            if words := _noted(report):
+                warn(words)
     elif sys.stderr.isatty():
         _live(_notes_once(reports))
     else:
@@ -56,6 +56,11 @@ def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
                 continue
             said.add(report.message)
         yield report
+
+
+def _noted(report: Report) -> str | None:
+    """What a report says beside the board, if anything."""
+    return report.message if isinstance(report, Noted) else report.reason if isinstance(report, Lost) else None
 
 
 @dataclass
@@ -110,6 +115,9 @@ class Board:
         elif isinstance(report, Failed):
             for name in report.runs:
                 self.runs[name].state = "failed"
+        elif isinstance(report, Lost):
+            for run in (self.runs[name] for name in self.fleets[report.fleet].runs):
+                run.state = run.state if run.state in OVER else "waiting"
 
     def _plan(self, report: Planned) -> None:
         self.fleets = {fleet.name: fleet for fleet in report.plan.fleets}
@@ -224,8 +232,8 @@ def _live(reports: Iterable[Report]) -> None:
     with moving(screen, lambda: board.render(screen.width, screen.height)) as draw:
         for report in reports:
             board.take(report)
-            if isinstance(report, Noted):
-                screen.print(Text.assemble(("note: ", "yellow"), one_line(report.message)))
+            if words := _noted(report):
+                screen.print(Text.assemble(("note: ", "yellow"), one_line(words)))
             if time.perf_counter() - drawn > 1 / REFRESH:
                 draw()
                 drawn = time.perf_counter()
@@ -236,8 +244,8 @@ def _plain(reports: Iterable[Report], brief: bool = False) -> None:
     board, printed = Board(), time.perf_counter()
     for report in reports:
         board.take(report)
-        if isinstance(report, Noted):
-            warn(report.message)
+        if words := _noted(report):
+            warn(words)
         elif isinstance(report, Stage):
             say(report.words)
         elif brief and (isinstance(report, Begun) or (isinstance(report, RunEnded) and _ended_well(report))):

@@ -55,6 +55,11 @@ class Library:
                 raise
         return self._open[key]
 
+    @property
+    def opened(self) -> tuple[Corpus, ...]:
+        """The corpora that are open."""
+        return tuple(self._open.values())
+
     def _add(self, corpus: Corpus) -> Corpus:
         """Under the name that experiments have once its facts are filled in; the same text under two stays one."""
         return self._open.setdefault(_key(corpus.described_in(Experiment())), corpus)

@@ -10,7 +10,7 @@ from contextlib import closing
 from unroll.base import live
 from unroll.base.durations import duration
 from unroll.base.wording import in_words
-from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
+from unroll.sweep.launchers import Begun, Failed, Lost, Noted, Progressed, Report, RunEnded, Scored
 from unroll.sweep.sweep import Planned, Stage
 from unroll.training.pace import scores
 
@@ -60,6 +60,9 @@ class Progress:
 
     def take(self, report: Report) -> None:
         """Show a report."""
+        if isinstance(report, Lost):
+            self.place.note(report.reason)
+            return
         if isinstance(report, Noted):
             if report.message not in self.said:  # fleets of one sweep have the same to say
                 self.said.add(report.message)

@@ -161,14 +161,18 @@ def sweep(
 ) -> Generator[Report, None, None]:
     """Train what is asked, or go on with what the folder holds; ends with the table written."""
     chosen = launchers.chosen(launcher)
+    plan: Plan | None = None
     known = [e for t in folder.trainings for e in t.asked] if folder.is_sweep() else []
     launchers.require_reach(chosen, asked if asked is not None else known, track)
     if asked is not None and any(experiment.keep_optimiser for experiment in asked):
         raise ConfigurationError("keep_optimiser is for a run alone, and not for a sweep. Leave it out.")
     if asked is not None:
         folder.refuse_occupied()
-        if not folder.is_sweep():
-            chosen.call(require_devices, asked)  # what is lacking is said before there is a folder
+        if not folder.is_sweep():  # what is lacking is said before there is a folder
+            if chosen.measures_here:
+                require_devices(asked)
+            else:  # one way to where runs are trained, and back: there may be a queue
+                plan = planned(distinct(asked), library, most, chosen)
         folder.make()
     with folder.locked() as left_over, Watch() as watch:
         try:
@@ -179,7 +183,7 @@ def sweep(
             folder.require_own_kind()
             folder.clear_partials()
             trainings = folder.trainings
-            _plan_once(folder, trainings, library, most, chosen, watch)
+            _plan_once(folder, trainings, library, most, chosen, watch, plan)
             reports = carry_out(folder, trainings, library, save_every, chosen, watch, track=track)
             yield from journal.kept(folder, reports)
         except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
@@ -216,9 +220,10 @@ def _plan_once(
     most: int | None,
     launcher: Chosen,
     watch: Watch,
+    made: Plan | None,
 ) -> None:
     known = folder.plan
-    plan = known or planned(trainings, library, most, launcher, watch)
+    plan = known or made or planned(trainings, library, most, launcher, watch)
     refuse_full_disk(folder, plan, trainings, library)
     if known is None:
         folder.plan = plan

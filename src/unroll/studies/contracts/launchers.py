@@ -22,26 +22,28 @@ def it_trains_what_local_trains(name: str) -> None:
     """Every fleet is trained into the folders that its job names: weights and metrics are those of `local`."""
     with _folder() as folder:
         for launcher, own in ((name, "own"), ("local", "local")):
-            _require_no_failure(list(launchers.load(launcher).run(_jobs(folder, own), Library())))
+            _require_no_failure(list(launchers.on_trial(launcher).run(_jobs(folder, own), Library())))
         _require_same(folder)
 
 
 def its_reports_are_those_of_local(name: str) -> None:
     """Each fleet's evaluations and ends come out, in their order, with the numbers of `local`."""
     with _folder() as folder:
-        said = [_said(launchers.load(n).run(_jobs(folder, own), Library())) for n, own in ((name, "a"), ("local", "b"))]
+        said = [
+            _said(launchers.on_trial(n).run(_jobs(folder, own), Library())) for n, own in ((name, "a"), ("local", "b"))
+        ]
     require(said[0] == said[1], f"It reported {said[0]}; local reports {said[1]}.")
 
 
 def it_goes_on_with_what_was_begun(name: str) -> None:
     """A run that was left goes on from its checkpoint and ends with the bits of one that was not."""
     with _folder() as folder:
-        with closing(_generator(launchers.load("local").run(_jobs(folder, "own")[:1], Library()))) as reports:
+        with closing(_generator(launchers.on_trial("local").run(_jobs(folder, "own")[:1], Library()))) as reports:
             for report in reports:
                 if isinstance(report, Scored) and report.metrics["batch"] >= 3:
                     break
-        _require_no_failure(list(launchers.load(name).run(_jobs(folder, "own"), Library())))
-        _require_no_failure(list(launchers.load("local").run(_jobs(folder, "local"), Library())))
+        _require_no_failure(list(launchers.on_trial(name).run(_jobs(folder, "own"), Library())))
+        _require_no_failure(list(launchers.on_trial("local").run(_jobs(folder, "local"), Library())))
         _require_same(folder)
 
 
@@ -49,9 +51,9 @@ def what_has_ended_is_left_as_it_is(name: str) -> None:
     """Launched again, runs that have ended are not trained again."""
     with _folder() as folder:
         jobs = _jobs(folder, "own")
-        list(launchers.load("local").run(jobs, Library()))
+        list(launchers.on_trial("local").run(jobs, Library()))
         before = {out: (Path(out) / "weights.safetensors").stat().st_mtime_ns for job in jobs for out in job.outs}
-        _require_no_failure(list(launchers.load(name).run(jobs, Library())))
+        _require_no_failure(list(launchers.on_trial(name).run(jobs, Library())))
         after = {out: (Path(out) / "weights.safetensors").stat().st_mtime_ns for out in before}
         require(before == after, "It wrote the weights of a run that had ended.")
 

@@ -10,6 +10,7 @@ and, where it needs them:
     why_not()               None, or the reason in words why it does not work on this system
     refusal(experiments)    None, or the reason in words why it cannot train these, before any work
     call(function, *args)   compute this where runs would be trained: the plan is measured there, not here
+    TRIAL                   values of its keys with which any machine can try it: its rules are held to with these
     at_once(device)         how many fleets train at the same time on devices of that name: a plan makes no fewer
 
 A job is plain data, so that it can travel to another process or machine; so are the reports
@@ -209,6 +210,12 @@ def chosen(words: str) -> Chosen:
         raise ConfigurationError(wrong)
     name = spelled.name_of(words)
     return Chosen(words, name, load(name), spelled.values("launchers", words))
+
+
+def on_trial(name: str) -> Chosen:
+    """The launcher as every machine can try it."""
+    trial: Mapping[str, object] = getattr(load(name), "TRIAL", {})
+    return chosen(",".join([name, *(f"{key}={value}" for key, value in trial.items())]))
 
 
 def require_reach(launcher: Chosen, experiments: Iterable[Experiment], track: Iterable[str] = ()) -> None:

@@ -101,7 +101,7 @@ def _verdict(job: Job, error: Exception) -> Report:
     """What an error means for the runs of a fleet."""
     folders = [RunFolder(out) for out in job.outs]
     if lack := limits.shortage(error):
-        if len(job.runs) > 1 and not any(map(_has_saved, folders)):
+        if len(job.runs) > 1 and not any(map(has_saved, folders)):
             return TooLarge(job.fleet, lack.said)
         return Failed(job.fleet, unended(job), _too_little(lack, len(job.runs)))
     if isinstance(error, UnrollError):
@@ -128,7 +128,8 @@ def unended(job: Job) -> tuple[str, ...]:
     return tuple(run for run, experiment, out in runs if not _has_ended(RunFolder(out), experiment))
 
 
-def _has_saved(folder: RunFolder) -> bool:
+def has_saved(folder: RunFolder) -> bool:
+    """Whether there is anything in a run's folder from which it goes on."""
     try:
         return folder.has_saved()
     except RunError:  # it is damaged: what is in it is not to be begun anew
