@@ -57,6 +57,14 @@ class Begun(Report):
     """It trains, from this batch on."""
 
     batch: int
+    where: str = ""  # host, process, device: in words
+
+
+@dataclass(frozen=True)
+class Lost(Report):
+    """The worker or the node that trained it is gone; it is tried again from what was saved."""
+
+    reason: str
 
 
 @dataclass(frozen=True)

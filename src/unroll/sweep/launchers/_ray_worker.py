@@ -1,0 +1,249 @@
+"""In a worker of the cluster: train one fleet in a folder of this attempt alone, and send what comes of it.
+
+No worker ever has a path or an open file in a run's own folder. It trains in a folder whose name no other attempt ever
+has, and the driver alone puts files where they belong. So a worker that was given up, and wakes up later, can write
+nothing that anybody reads.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import platform
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unroll.base import locks, untrusted
+from unroll.base.errors import Interrupted, SaveError, UnrollError
+from unroll.base.version import VERSION
+from unroll.engines import devices
+from unroll.runs.checkpoints import KEPT
+from unroll.runs.folder import CHECKPOINTS, RunFolder
+from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, TooLarge, work
+from unroll.sweep.launchers import _ray_parcels as parcels
+from unroll.sweep.launchers._ray_parcels import Apart, Arrived, Copies, Done, Errand, Full, Parcel, Stopped, Unfit
+from unroll.training.signals import Watch
+
+SCRATCH = "unroll-attempt-"
+NONCE = "nonce"
+LONGEST_NONCE = 256
+
+
+def versions() -> dict[str, str]:
+    """What must be the same wherever a sweep's runs are trained."""
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "torch": str(torch.__version__),
+        "Unroll": VERSION,
+    }
+
+
+def called(packed: bytes, references: list[Any], threads: int) -> tuple[bool, Any]:
+    """Compute a function here; whether it returned, and what it gave back or the error that it raised."""
+    import ray
+
+    torch.set_num_threads(threads)
+    function, arguments, keys = parcels.unpack(packed, ray.get, references)
+    try:
+        return True, function(*arguments, **keys)
+    except UnrollError as error:
+        return False, error
+
+
+def train(packed: bytes, references: list[Any], bell: Any) -> Iterator[tuple[Any, ...]]:
+    """Run an errand, until it is over or the bell rings; messages of several things each."""
+    import ray
+
+    # Ids that lie in Ray's shared memory cannot be written, and nothing writes to them.
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    errand, library = parcels.unpack(packed, ray.get, references)
+    job: Job = errand.job
+    if (mine := versions()) != errand.versions:
+        node = ray.get_runtime_context().get_node_id()
+        yield (Unfit(node, ", ".join(f"{name} {version}" for name, version in mine.items())),)
+        return
+    if errand.shared and not reads(errand.shared.folder, errand.shared.nonce):
+        yield (Apart(),)
+        return
+    device = devices.describe(devices.find(job.experiments[0].device))
+    where = f"{socket.gethostname()}, process {os.getpid()}, {device}"
+    yield (Arrived(where, ray.get_runtime_context().get_node_id()),)
+    with ExitStack() as held:
+        watch = held.enter_context(Watch())  # who is asked to stop before training began has nothing to save
+        try:
+            scratch = _scratch(errand, held)
+            outs = tuple(str(scratch / name) for name in job.runs)
+            begun = errand.begun or tuple(parcels.contents(RunFolder(out)) for out in job.outs)
+            note = _begin(job, outs, begun, device)
+        except OSError as error:
+            yield (Full(f"{error.strerror or error}"),)
+            return
+        outbox = Outbox(job, outs, movable=errand.shared is not None)
+        held.callback(_listen(bell, ray))
+        mail: list[Report] = [Noted(job.fleet, note)] if note else []
+        sent = time.monotonic()
+        last: Done | Stopped | Full = Done()
+        try:
+            if watch.number is not None:
+                raise Interrupted(watch.number)
+            for report in work(replace(job, outs=outs), library):
+                if isinstance(report, Progressed) and mail and isinstance(mail[-1], Progressed):
+                    mail.pop()
+                mail.append(_seen_from_the_driver(report, outs, job.outs))
+                news = outbox.news()
+                for copies in news:
+                    yield (copies,)
+                if news or isinstance(report, Begun | Failed) or time.monotonic() - sent > errand.every:
+                    yield tuple(mail)
+                    mail, sent = [], time.monotonic()
+        except Interrupted as error:
+            last = Stopped(error.signal_number)
+        except SaveError as error:
+            last = Full(_elsewhere(str(error), outs, job.outs))
+        for copies in outbox.news():
+            yield (copies,)
+        yield (*mail, last)
+
+
+def reads(folder: str, nonce: str) -> bool:
+    """Whether this machine sees a folder in which the driver has written a nonce."""
+    try:
+        return untrusted.read(Path(folder) / NONCE, LONGEST_NONCE).decode() == nonce
+    except (OSError, ValueError):
+        return False
+
+
+def _scratch(errand: Errand, held: ExitStack) -> Path:
+    """A new folder for this attempt. One that is shared is removed by the driver, when it has taken what it needs."""
+    if errand.shared:
+        folder = Path(errand.shared.folder) / errand.attempt
+        folder.mkdir()
+        return folder
+    clear_left_over()
+    folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
+    held.callback(shutil.rmtree, folder, ignore_errors=True)
+    held.enter_context(locks.hold(folder, missing="", busy=""))  # so that it is known to be in use
+    return folder
+
+
+def clear_left_over() -> None:
+    """Remove the scratch folders of workers of this machine that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        with suppress(OSError, UnrollError):
+            if untrusted.is_folder(folder) and folder.lstat().st_uid == os.getuid():
+                with locks.hold(folder, missing="", busy="") as left_over:
+                    abandoned = left_over is not None
+                if abandoned:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begin(job: Job, outs: tuple[str, ...], begun: tuple[dict[str, bytes], ...], device: str) -> str | None:
+    """Lay out the runs that have begun; in words, whether they go on on another processor."""
+    changes: dict[str, None] = {}
+    for experiment, out, files in zip(job.experiments, outs, begun, strict=True):
+        if not files:
+            continue
+        Path(out).mkdir()
+        parcels.place(Path(out), files)
+        folder = RunFolder(out)
+        folder.experiment = experiment
+        with suppress(UnrollError):  # what is wrong with it is said where it is trained
+            before = str(folder.status.get("device", device))
+            if before != device and folder.checkpoints():
+                changes[f"processor was {before}, is {device}"] = None
+    return f"{'; '.join(changes)}: the runs go on, but not bit for bit as they would have." if changes else None
+
+
+def _listen(bell: Any, ray: Any) -> Any:
+    """Be interrupted, as by Ctrl-C, when the bell rings or its owner is gone; gives what ends that."""
+    over = threading.Event()
+
+    def listen() -> None:
+        with suppress(Exception):
+            ray.get(bell.wait.remote())
+        if not over.is_set():
+            _thread.interrupt_main(signal.SIGINT)
+
+    threading.Thread(target=listen, daemon=True).start()
+    return over.set
+
+
+class Outbox:
+    """Notices which files of the runs are new, and packs them."""
+
+    def __init__(self, job: Job, outs: tuple[str, ...], movable: bool) -> None:
+        self.job, self.movable = job, movable
+        self.folders = [RunFolder(out) for out in outs]
+        self._sent = [_stamps(folder.path) for folder in self.folders]
+        self._kept: list[list[int] | None] = [None for _ in outs]
+
+    def news(self) -> list[Copies]:
+        """The runs with new files. A run's status is written last: without a new one nothing else is whole."""
+        return [copies for run in range(len(self.folders)) if (copies := self._of(run))]
+
+    def _of(self, run: int) -> Copies | None:
+        folder, before = self.folders[run], self._sent[run]
+        status = _stamp(folder.path / "status.json")
+        if status is None or status == before.get("status.json"):
+            return None
+        now = _stamps(folder.path)
+        changed = [name for name, stamp in now.items() if stamp != before.get(name)]
+        there = folder.checkpoints()
+        kept = there if self._kept[run] is None else sorted({*(self._kept[run] or []), *there})[-KEPT:]
+        self._kept[run] = kept = [] if folder.has_ended() else kept
+        self._sent[run] = now
+        found = (self._parcel(folder.path, name) for name in changed if name != "run.toml")
+        sent = [parcel for parcel in found if parcel and parcel.is_known()]
+        sent.sort(key=lambda parcel: parcel.rank)
+        return Copies(run, folder.experiment, tuple(sent), tuple(kept))
+
+    def _parcel(self, folder: Path, name: str) -> Parcel | None:
+        if self.movable and name.endswith(parcels.LARGE):
+            return Parcel(name, None, None, str(folder / name))
+        try:
+            content = (folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        return Parcel(name, parcels.digest(content), content)
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells one file of a run from what stood under its name before."""
+    paths = [*folder.glob("*"), *(folder / CHECKPOINTS).glob("*")]
+    stamps = {str(path.relative_to(folder)): _stamp(path) for path in paths}
+    return {name: stamp for name, stamp in stamps.items() if stamp}
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = untrusted.require_regular(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _seen_from_the_driver(report: Report, here: tuple[str, ...], there: tuple[str, ...]) -> Report:
+    """A report that names the runs' own folders, and not those of this attempt."""
+    if isinstance(report, Noted):
+        return replace(report, message=_elsewhere(report.message, here, there))
+    if isinstance(report, TooLarge | Failed):
+        return replace(report, reason=_elsewhere(report.reason, here, there))
+    return report
+
+
+def _elsewhere(text: str, here: tuple[str, ...], there: tuple[str, ...]) -> str:
+    for mine, its in sorted(zip(here, there, strict=True), key=lambda pair: -len(pair[0])):
+        text = text.replace(mine, its)
+    return text
