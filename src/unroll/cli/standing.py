@@ -31,8 +31,10 @@ def _in_words(fleet: FleetStanding) -> str:
         words.append(f"batch {fleet.batch:,} of {fleet.batches:,}")
     if fleet.seconds_left is not None:
         words.append(f"{duration(fleet.seconds_left)} left")
-    if fleet.holder:
-        words.append(fleet.holder)
+    if fleet.where:
+        words.append(fleet.where)
+    if fleet.lost:
+        words.append("lost once and tried again" if fleet.lost == 1 else f"lost {fleet.lost} times and tried again")
     if fleet.state == "lost":
         words.append("the process that trained it is gone; --resume goes on with it")
     if fleet.reason:

@@ -49,8 +49,9 @@ def sweep(
     preset: options.Preset = "paper",
     most: Annotated[int | None, option("Runs that may train side by side [measured].")] = None,
     launcher: Annotated[
-        str, option("Where runs are trained: local, or processes, one fleet per core [local].")
+        str, option("Where runs are trained: NAME[,key=value…]; processes trains one fleet per core [local].")
     ] = "local",
+    address: Annotated[str | None, option("The cluster of the launcher ray: auto, or HOST:PORT.")] = None,
     save_every: options.SaveEvery = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
@@ -74,6 +75,8 @@ def sweep(
     if status is not None:
         _show_status(status, said, json)
         return
+    if address is not None:
+        launcher = f"{launcher},address={address}"
     wrong = [problem for problem in (launchers.problem(launcher), _problem_of(out, resume, plan)) if problem]
     if most is not None and most < 1:
         wrong.append(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
@@ -84,7 +87,7 @@ def sweep(
         asked = _collected(wrong, lambda: _grid(said, wrong, written))
     elif (
         extra := set(said)
-        - {"resume", "plan", "launcher", "save_every", "quiet", "json"}
+        - {"resume", "plan", "launcher", "address", "save_every", "quiet", "json"}
         - ({"preset"} if preset == "paper" else set())
     ):
         names = ", ".join(sorted("CORPUS" if n == "corpora" else f"--{n.replace('_', '-')}" for n in extra))
@@ -110,7 +113,7 @@ def sweep(
         for note in dict.fromkeys(notes):
             warn(note)
     if plan:
-        _print_plan(folder, library, asked, most, json)
+        _print_plan(folder, library, asked, most, launcher, json)
     else:
         assert folder is not None
         _sweep(folder, library, asked, most, launcher, save_every, quiet, json)
@@ -195,16 +198,21 @@ def _schemes(
 
 
 def _print_plan(
-    folder: SweepFolder | None, library: Library, asked: list[Experiment] | None, most: int | None, json: bool
+    folder: SweepFolder | None,
+    library: Library,
+    asked: list[Experiment] | None,
+    most: int | None,
+    launcher: str,
+    json: bool,
 ) -> None:
     """The plan that stands in the folder, or the one that would be made; nothing is written."""
     from unroll.cli.sweep_display import show_fleets
     from unroll.sweep.deduplicate import distinct
-    from unroll.sweep.sweep import make_plan
+    from unroll.sweep.sweep import planned
 
     known = folder is not None and (asked is None or folder.is_sweep())
     trainings = folder.trainings if folder and known else distinct(asked or ())
-    plan = (folder.plan if folder and known else None) or make_plan(trainings, library, most)
+    plan = (folder.plan if folder and known else None) or planned(trainings, library, most, launchers.chosen(launcher))
     if json:
         print_json(asdict(plan))
         return
@@ -268,7 +276,8 @@ def _sweep(
     try:
         watch(drive(folder, library, asked, most, save_every, launcher), quiet)
     except Interrupted:
-        say(f"Saved. Go on with:  unroll sweep --resume {name}")
+        again = "" if launcher == "local" else f" --launcher {shell_word(launcher)}"
+        say(f"Saved. Go on with:  unroll sweep --resume {name}{again}")
         raise
     rows, failures = results(folder), folder.failures
     if json:

@@ -78,6 +78,35 @@ def find(name: str) -> torch.device:
     return device
 
 
+def places(name: str) -> tuple[str, ...]:
+    """The devices that a sweep's device names: `cuda` is every GPU of this machine, `cuda:0,2` are two of them."""
+    if name == "auto":
+        name = best()
+    if "," not in name:
+        find(name)
+        count = torch.cuda.device_count() if name == "cuda" else 1
+        return (name,) if count == 1 else tuple(f"cuda:{number}" for number in range(count))
+    first, *others = (part.strip() for part in name.split(","))
+    if kind(first) != "cuda" or not all(part.isdecimal() for part in others):
+        raise ConfigurationError(f"device must be auto, cpu, cuda, cuda:N or cuda:N,N. Got {name!r}.")
+    every = dict.fromkeys((first, *(f"cuda:{part}" for part in others)))
+    for one in every:
+        find(one)
+    return tuple(every)
+
+
+def named(name: str) -> str:
+    """A device's name for the record: `auto` is decided."""
+    return best() if name == "auto" else name
+
+
+def visible(place: str) -> str:
+    """What CUDA_VISIBLE_DEVICES says for a process that sees this GPU alone."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    number = int(place.partition(":")[2] or 0)
+    return seen.split(",")[number].strip() if seen else str(number)
+
+
 def cores() -> int:
     """The number of this machine's cores."""
     return os.cpu_count() or 1

@@ -18,6 +18,7 @@ from unroll.base.errors import ConfigurationError, did_you_mean
 from unroll.experiment.settings import Check, within
 
 Number = int | float
+Value = int | float | str
 SHARE: Check = (lambda v: 0 <= v <= 1, "between 0 and 1")
 BELOW_ONE = within(0, 1, "at least 0 and below 1")
 
@@ -25,7 +26,7 @@ BELOW_ONE = within(0, 1, "at least 0 and below 1")
 class Key(NamedTuple):
     """A key's default, whose type every value has, and what a value may be."""
 
-    default: Number
+    default: Value
     check: Check | None = None
 
 
@@ -34,7 +35,7 @@ def name_of(text: str) -> str:
     return text.partition(",")[0].strip()
 
 
-def values(family: str, text: str) -> dict[str, Number]:
+def values(family: str, text: str) -> dict[str, Any]:
     """The value of every key of this plug-in."""
     found, wrong = _parsed(family, text, plugins.FAMILIES[family].noun)
     if wrong:
@@ -86,7 +87,7 @@ def _keys(family: str, name: str) -> Mapping[str, Key]:
     return keys
 
 
-def _parsed(family: str, text: str, what: str) -> tuple[dict[str, Number], list[str]]:
+def _parsed(family: str, text: str, what: str) -> tuple[dict[str, Value], list[str]]:
     """The value of every key, and everything that is wrong."""
     name, *items = (part.strip() for part in text.split(","))
     if unknown := plugins.problem(family, name, what):
@@ -106,23 +107,25 @@ def _parsed(family: str, text: str, what: str) -> tuple[dict[str, Number], list[
         elif (problem := _refused(keys[key], value)) is not None:
             wrong.append(
                 f"{key} of {what} = {name} must be {problem}. Got {value!r}. "
-                f"Write it as in {name},{key}={keys[key].default!r}."
+                f"Write it as in {name},{key}={keys[key].default}."
             )
         else:
-            found[key] = _number(keys[key], value)
+            found[key] = _value(keys[key], value)
         said.add(key)
     return found, wrong
 
 
-def _number(key: Key, text: str) -> Number:
-    return int(text) if type(key.default) is int else float(text)
+def _value(key: Key, text: str) -> Value:
+    return type(key.default)(text)
 
 
 def _refused(key: Key, text: str) -> str | None:
     """What a value would have to be, where it is not."""
+    if isinstance(key.default, str):
+        return None if key.check is None or key.check[0](text) else key.check[1]
     kind = "an integer" if type(key.default) is int else "a finite number"
     try:
-        value: Any = _number(key, text)
+        value: Any = _value(key, text)
     except ValueError:
         return kind
     if not math.isfinite(value) or abs(value) > 2**63:

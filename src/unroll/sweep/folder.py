@@ -5,6 +5,7 @@ plan.json        which runs train side by side: written before any work, then on
 runs/NAME/       ordinary run folders
 table.csv        the final table; table.json is the same
 times.csv        how long each run took: apart from the table, which has no clocks and is the same for the same sweep
+fleets.json      where each fleet trains, how far it is, and how often what trained it was lost: for --status alone
 failures.json    runs that could not be trained, with the reason; absent where there are none
 """
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:  # a report reads sweeps and must not cost an import of torch
     from unroll.sweep.plan import Plan
 
 # The files of a sweep, with the most bytes that each is read to have, and the most values.
-FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "times.csv")
+FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "times.csv", "fleets.json")
 MOST_BYTES, MOST_VALUES = 48 * MEGABYTE, 1 << 22
 RUNS = "runs"
 LONGEST_NAME = 255
@@ -179,6 +180,19 @@ class SweepFolder:
             atomic_files.write(path, _json(untrusted.sealed({"failed": failed})))
         elif untrusted.is_regular(path):
             path.unlink(missing_ok=True)
+
+    @property
+    def fleets(self) -> dict[str, dict[str, Any]]:
+        """What the driver heard last of each fleet; nothing where that cannot be read, since no training needs it."""
+        try:
+            content = untrusted.unsealed(self._json("fleets.json"))["fleets"]
+            return {str(name): dict(entry) for name, entry in content.items()}
+        except (RunError, ValueError, TypeError, AttributeError, KeyError):
+            return {}
+
+    @fleets.setter
+    def fleets(self, fleets: Mapping[str, Mapping[str, Any]]) -> None:
+        atomic_files.write(self.path / "fleets.json", _json(untrusted.sealed({"fleets": fleets})))
 
     def write_table(self, rows: Sequence[table.Row]) -> None:
         """The final table, for people and for programs; and what took how long, which no two sweeps have alike."""

@@ -44,7 +44,9 @@ def forecast(plan: Plan, experiments: Mapping[str, Experiment], library: Library
     spent = train_rate = score_rate = 0.0
     for fleet in sorted(plan.fleets, key=lambda fleet: fleet.work):
         runs = [
-            replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
+            replace(
+                experiments[name], device=devices.places(fleet.device)[0], kernel=fleet.kernel, threads=fleet.threads
+            )
             for name in fleet.runs
         ]
         batches = sum(run.batches for run in runs)

@@ -121,11 +121,15 @@ def make(
     corpora: Mapping[str, Corpus],
     most: int | None = None,
     between: Callable[[], None] = lambda: None,
+    at_once: Mapping[str, int] | None = None,
 ) -> Plan:
-    """Plan these runs, by name. `most` runs side by side are not exceeded, and nothing is measured then."""
+    """Plan these runs, by name. `most` runs side by side are not exceeded, and nothing is measured then.
+
+    Where several fleets train `at_once` on devices of a name, no device is left without one.
+    """
     if most is not None and most < 1:
         raise ConfigurationError(f"most must be at least 1. Got {most}. Leave --most out to have it measured.")
-    resolved = {name: devices.resolve(experiments[name]) for name in sorted(experiments, key=natural)}
+    resolved = {name: _resolved(experiments[name]) for name in sorted(experiments, key=natural)}
     refused = {name: why for name, e in resolved.items() if (why := _hopeless(e, corpora[name]))}
     names = [name for name in resolved if name not in refused]
     plannable = [resolved[name] for name in names]
@@ -135,11 +139,24 @@ def make(
         # Runs of one length stand side by side: a slot whose run has ended is still computed.
         members = sorted((names[i] for i in group), key=lambda name: (-resolved[name].batches, natural(name)))
         chosen, paces = _fleets(
-            len(fleets), members, [resolved[m] for m in members], [corpora[m] for m in members], most, between
+            len(fleets),
+            members,
+            [resolved[m] for m in members],
+            [corpora[m] for m in members],
+            most,
+            between,
+            (at_once or {}).get(experiments[members[0]].device, 1),
         )
         fleets += chosen
         measured += [Measurement(tuple(one.name for one in chosen), paces)] if paces else []
     return Plan(tuple(fleets), refused, tuple(measured))
+
+
+def _resolved(experiment: Experiment) -> Experiment:
+    """The experiment with kernel and threads decided; a device that names several stays as it was said."""
+    places = devices.places(experiment.device)
+    decided = devices.resolve(replace(experiment, device=places[0]))
+    return decided if len(places) == 1 else replace(decided, device=devices.named(experiment.device))
 
 
 def _hopeless(experiment: Experiment, corpus: Corpus) -> str | None:
@@ -157,9 +174,16 @@ def _fleets(
     corpora: Sequence[Corpus],
     most: int | None,
     between: Callable[[], None],
+    at_once: int,
 ) -> tuple[list[Fleet], tuple[Pace, ...]]:
-    """A group of runs of one shape, divided evenly into as few fleets as the best number side by side allows."""
-    limit = memory.available(devices.find(experiments[0].device))
+    """A group of runs of one shape, divided evenly into as few fleets as the best number side by side allows.
+
+    `at_once` of them train at the same time: there are as many, or a multiple of it.
+    """
+    device = experiments[0].device
+    place = devices.places(device)[0]
+    experiments = [replace(experiment, device=place) for experiment in experiments]
+    limit = memory.available(devices.find(place))
     files = limits.files_left()
     held = fit(experiments, corpora, limit)
     room = max(1, min(held, files))  # each holds its folder open
@@ -180,6 +204,9 @@ def _fleets(
         why += f"; {memory.in_words(limit)} hold no more than {room}" if held == room else ""
         why += f"; no more than {room} folders can be held open (ulimit -n)" if held > room else ""
     counts = -(-len(names) // M)
+    if at_once > 1 and len(names) > 1:
+        counts = min(len(names), -(-counts // at_once) * at_once)
+        why += f"; spread over {at_once} that train at once"
     fleets = []
     for n in range(counts):
         part = slice(n * len(names) // counts, (n + 1) * len(names) // counts)
@@ -189,7 +216,7 @@ def _fleets(
             Fleet(
                 name=str(first + n + 1),
                 runs=tuple(runs),
-                device=members[0].device,
+                device=device,
                 kernel=members[0].kernel,
                 precision=members[0].precision,
                 threads=members[0].threads or 1,

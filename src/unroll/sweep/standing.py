@@ -7,10 +7,13 @@ A fleet is
     lost         the process that trained it is gone without a word: it goes on from its last checkpoint
     failed       its runs could not be trained; `failures.json` says why
     ended        all its runs finished or stopped
+
+What the driver heard of a fleet (`journal.py`) says where it trains, and is newer than what was saved.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,17 +28,18 @@ from unroll.sweep.plan import Fleet, Plan
 
 @dataclass(frozen=True)
 class FleetStanding:
-    """How one fleet stands; batches are those of the last save."""
+    """How one fleet stands; batches are those that the driver heard of, or those of the last save."""
 
     fleet: str
     state: str
     runs: int
     ended: int
-    holder: str | None  # the process that trains it, and where
+    where: str | None  # the process that trains it, its machine and device
     batch: int
     batches: int
     seconds_left: float | None
-    reason: str | None  # for a failure
+    reason: str | None  # for a failure, or why it was lost
+    lost: int = 0  # how often what trained it was gone, and it was tried again
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,44 @@ def standing(folder: SweepFolder) -> Standing:
     plan = folder.plan or Plan(())
     batches = {training.name: training.experiment.batches for training in trainings}
     failures = {name: str(failure["reason"]) for name, failure in folder.failures.items()}
-    fleets = tuple(_fleet(folder, fleet, batches, failures) for fleet in plan.fleets)
-    return Standing(_holder(folder), fleets, dict(plan.refused), plan.changes)
+    driver, heard = _holder(folder), folder.fleets
+    fleets = tuple(
+        _fleet(folder, fleet, batches, failures, _Heard.of(heard.get(fleet.name, {}), driver is not None))
+        for fleet in plan.fleets
+    )
+    return Standing(driver, fleets, dict(plan.refused), plan.changes)
 
 
-def _fleet(folder: SweepFolder, fleet: Fleet, batches: dict[str, int], failures: dict[str, str]) -> FleetStanding:
+@dataclass(frozen=True)
+class _Heard:
+    """What the driver heard of a fleet; where it trains only while there is a driver."""
+
+    where: str | None
+    batch: int
+    seconds_a_batch: float | None
+    lost: int
+    reason: str | None
+
+    @classmethod
+    def of(cls, entry: dict[str, Any], driven: bool) -> _Heard:
+        """From an entry of a file that may be anybody's."""
+        where, reason, pace = entry.get("where"), entry.get("reason"), entry.get("seconds_a_batch")
+        return cls(
+            where if driven and isinstance(where, str) else None,
+            _count(entry.get("batch")) if driven else 0,
+            pace if isinstance(pace, float) and 0 < pace < math.inf else None,
+            _count(entry.get("lost")),
+            reason if isinstance(reason, str) else None,
+        )
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _fleet(
+    folder: SweepFolder, fleet: Fleet, batches: dict[str, int], failures: dict[str, str], heard: _Heard
+) -> FleetStanding:
     found = [_status(folder, name) for name in fleet.runs]
     left = [name for name, status in zip(fleet.runs, found, strict=True) if status.get("state") not in ENDED]
     going = [status for status in found if status.get("state") not in ENDED]
@@ -74,17 +111,22 @@ def _fleet(folder: SweepFolder, fleet: Fleet, batches: dict[str, int], failures:
     batch, most = max((s["batch"] for s in going), default=0), max(batches[name] for name in fleet.runs)
     if not left:
         batch = max(status["batch"] for status in found)
+    where = (heard.where or holder) if left and not reason else None
+    batch = min(most, max(batch, heard.batch)) if where else batch
+    seconds = (most - batch) * heard.seconds_a_batch if heard.seconds_a_batch else None
+    if where and seconds is None:
+        seconds = _seconds_left(going, most, len(fleet.runs))
     return FleetStanding(
-        fleet.name, _state(left, going, holder, reason), len(fleet.runs), len(fleet.runs) - len(left),
-        holder, batch, most, _seconds_left(going, most, len(fleet.runs)) if holder else None, reason,
+        fleet.name, _state(left, going, where, reason), len(fleet.runs), len(fleet.runs) - len(left),
+        where, batch, most, seconds if where else None, reason or (heard.reason if left else None), heard.lost,
     )  # fmt: skip
 
 
-def _state(left: Sequence[str], going: Sequence[dict[str, Any]], holder: str | None, reason: str | None) -> str:
+def _state(left: Sequence[str], going: Sequence[dict[str, Any]], where: str | None, reason: str | None) -> str:
     states = {str(status["state"]) for status in going}
     if not left:
         return "ended"
-    if holder is not None:
+    if where is not None:
         return "running"
     if reason is not None:
         return "failed"

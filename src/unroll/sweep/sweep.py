@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unroll.base.errors import ConfigurationError, CorpusError, InputError, Interrupted, RunError
 from unroll.base.live import require_progress
@@ -21,11 +20,11 @@ from unroll.corpus.open_corpora import Library
 from unroll.engines import devices, precisions
 from unroll.experiment.experiment import Experiment
 from unroll.runs.folder import RunFolder
-from unroll.sweep import launchers, occupied, table
+from unroll.sweep import journal, launchers, occupied, table
 from unroll.sweep import plan as plans
 from unroll.sweep.deduplicate import Training, distinct
 from unroll.sweep.folder import SweepFolder
-from unroll.sweep.launchers import Failed, Job, Noted, Report, TooLarge
+from unroll.sweep.launchers import Chosen, Failed, Job, Noted, Report, TooLarge
 from unroll.sweep.plan import Fleet, Plan
 from unroll.training import memory, preflight, relocate
 from unroll.training.occupied import Exist, require_choice
@@ -49,7 +48,7 @@ def train_all(
     corpora      the experiments' own texts, where they are not to be opened by name
     most         how many runs may train side by side; measured otherwise
     save_every   batches from one checkpoint to the next; by the clock otherwise
-    launcher     where runs are trained: local, or processes, a fleet a core
+    launcher     where runs are trained: local, or processes, a fleet a core, or a GPU; with keys as in `name,key=value`
     exist        what a sweep in that folder means: `resume` goes on where it stopped, and refuses another sweep;
                  `error` refuses any; `replace` deletes it with its runs and begins anew
     progress     True, False, or None: a notebook and a terminal show it
@@ -75,8 +74,7 @@ def train_all(
     if exist == "error":
         occupied.refuse(folder)
     elif exist == "replace":
-        for experiment in asked:  # what this machine lacks is said before anything is deleted
-            devices.resolve(experiment)
+        launchers.chosen(launcher).call(require_devices, asked)  # what is lacking is said before anything is deleted
         occupied.replace(folder)
     try:
         notes = dict.fromkeys(note for experiment in asked for note in library.open(experiment).notes)
@@ -110,12 +108,36 @@ def describe(experiments: Sequence[Experiment], library: Library) -> list[Experi
 
 
 def make_plan(
-    trainings: Sequence[Training], library: Library, most: int | None = None, watch: Watch | None = None
+    trainings: Sequence[Training],
+    library: Library,
+    most: int | None = None,
+    at_once: Mapping[str, int] | None = None,
+    watch: Watch | None = None,
 ) -> Plan:
-    """The plan for these trainings."""
+    """The plan for these trainings; `at_once` fleets train at the same time on devices of a name."""
     experiments = {t.name: t.experiment for t in trainings}
     corpora = {t.name: library.open(t.experiment) for t in trainings}
-    return plans.make(experiments, corpora, most, watch.check if watch else lambda: None)
+    return plans.make(experiments, corpora, most, watch.check if watch else lambda: None, at_once)
+
+
+def planned(
+    trainings: Sequence[Training],
+    library: Library,
+    most: int | None = None,
+    launcher: Chosen | None = None,
+    watch: Watch | None = None,
+) -> Plan:
+    """The plan for these trainings, measured where they would be trained."""
+    launcher = launcher or launchers.chosen("local")
+    at_once = {name: launcher.at_once(name) for name in {t.experiment.device for t in trainings}}
+    # Another process cannot hear this one's signals.
+    return launcher.call(make_plan, trainings, library, most, at_once, watch if launcher.measures_here else None)
+
+
+def require_devices(experiments: Sequence[Experiment]) -> None:
+    """Raise where this machine lacks what an experiment asks for."""
+    for experiment in experiments:
+        devices.resolve(replace(experiment, device=devices.places(experiment.device)[0]))
 
 
 def sweep(
@@ -127,18 +149,15 @@ def sweep(
     launcher: str = "local",
 ) -> Generator[Report, None, None]:
     """Train what is asked, or go on with what the folder holds; ends with the table written."""
-    wrong = launchers.problem(launcher)
-    if wrong:
-        raise ConfigurationError(wrong)
+    chosen = launchers.chosen(launcher)
     known = [e for t in folder.trainings for e in t.asked] if folder.is_sweep() else []
-    launchers.require_reach(launcher, asked if asked is not None else known)
+    launchers.require_reach(chosen, asked if asked is not None else known)
     if asked is not None and any(experiment.keep_optimiser for experiment in asked):
         raise ConfigurationError("keep_optimiser is for a run alone, and not for a sweep. Leave it out.")
     if asked is not None:
         folder.refuse_occupied()
         if not folder.is_sweep():
-            for experiment in asked:  # what this machine lacks is said before there is a folder
-                devices.resolve(experiment)
+            chosen.call(require_devices, asked)  # what is lacking is said before there is a folder
         folder.make()
     with folder.locked() as left_over, Watch() as watch:
         try:
@@ -149,8 +168,9 @@ def sweep(
             folder.require_own_kind()
             folder.clear_partials()
             trainings = folder.trainings
-            _plan_once(folder, trainings, library, most, watch)
-            yield from carry_out(folder, trainings, library, save_every, launcher, watch)
+            _plan_once(folder, trainings, library, most, chosen, watch)
+            reports = carry_out(folder, trainings, library, save_every, chosen, watch)
+            yield from journal.kept(folder, reports)
         except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
             raise Interrupted(pressed.number) from None
         folder.write_table(results(folder, trainings))
@@ -179,10 +199,15 @@ def _begin(folder: SweepFolder, trainings: Sequence[Training]) -> None:
 
 
 def _plan_once(
-    folder: SweepFolder, trainings: Sequence[Training], library: Library, most: int | None, watch: Watch
+    folder: SweepFolder,
+    trainings: Sequence[Training],
+    library: Library,
+    most: int | None,
+    launcher: Chosen,
+    watch: Watch,
 ) -> None:
     known = folder.plan
-    plan = known or make_plan(trainings, library, most, watch)
+    plan = known or planned(trainings, library, most, launcher, watch)
     refuse_full_disk(folder, plan, trainings, library)
     if known is None:
         folder.plan = plan
@@ -193,7 +218,7 @@ def carry_out(
     trainings: Sequence[Training],
     library: Library,
     save_every: int | None,
-    launcher: str,
+    launcher: Chosen,
     watch: Watch,
     over: Callable[[], Mapping[str, str]] = dict,
     wanted: Collection[str] | None = None,
@@ -270,41 +295,47 @@ def _lost_weights(folder: SweepFolder, ended: Mapping[str, str]) -> Iterator[Rep
             yield Noted("", f"{words} Its row of the table stands.")
 
 
-def _last(folder: SweepFolder, name: str) -> Mapping[str, Any]:
-    """What a run computed with last, if it has begun."""
-    try:
-        return folder.run(name).status
-    except RunError:
-        return {}  # what is wrong with it is said where it is trained
-
-
 def _launched(
     folder: SweepFolder,
     fleets: Sequence[Fleet],
     experiments: Mapping[str, Experiment],
     library: Library,
     save_every: int | None,
-    launcher: str,
+    launcher: Chosen,
 ) -> Iterator[Report]:
-    """Train these fleets; one that was planned on another machine goes on as it can here, or says why it cannot."""
-    jobs: list[Job] = []
-    notes: dict[str, None] = {}
-    for fleet in fleets:
-        planned = [
-            replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
-            for name in fleet.runs
-        ]
-        outs = tuple(str(folder.run(name).path) for name in fleet.runs)
-        try:
-            moved = [relocate.here(run, status=_last(folder, n)) for run, n in zip(planned, fleet.runs, strict=True)]
-        except RunError as error:
-            unended = tuple(name for name in fleet.runs if _end(folder, name) is None)
-            yield Failed(fleet.name, unended, " ".join(error.problems))
-            continue
-        jobs.append(Job(fleet.name, fleet.runs, tuple(run for run, _ in moved), outs, save_every))
-        notes |= dict.fromkeys("; ".join(changes) for _, changes in moved if changes)
-    yield from (Noted("", f"{note}: the runs go on, but not bit for bit as they would have.") for note in notes)
-    yield from launchers.load(launcher).run(jobs, library)
+    """Train these fleets."""
+    jobs = [
+        Job(
+            fleet.name,
+            fleet.runs,
+            tuple(
+                replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
+                for name in fleet.runs
+            ),
+            tuple(str(folder.run(name).path) for name in fleet.runs),
+            save_every,
+        )
+        for fleet in fleets
+    ]
+    launcher, note = _with_all_devices(launcher, jobs)
+    if note:
+        yield Noted("", note)
+    yield from launcher.run(jobs, library)
+
+
+def _with_all_devices(launcher: Chosen, jobs: Sequence[Job]) -> tuple[Chosen, str | None]:
+    """The launcher, and what to say of it: several GPUs are used by a process each."""
+    count = len({place for job in jobs for place in relocate.places(job.device)}) if launcher.name == "local" else 1
+    if count < 2 or len(jobs) < 2:
+        return launcher, None
+    if known := launchers.only_here(experiment for job in jobs for experiment in job.experiments):
+        return launcher, (
+            f"One GPU of {count} is used: other processes do not know {', '.join(known)}, which this program "
+            "registered. Bring it in a package by an entry point to use all."
+        )
+    if wrong := launchers.problem("processes"):
+        return launcher, f"One GPU of {count} is used. {wrong}"
+    return launchers.chosen("processes"), f"{count} GPUs: each trains one fleet at a time, in a process of its own."
 
 
 def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Training], library: Library) -> None:

@@ -5,6 +5,7 @@ record asks for what this machine lacks, it takes what there is, and says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +39,19 @@ def here(
     if not now.startswith(was) and devices.kind(where) == devices.kind(run.device):
         changes.append(f"processor was {was}, is {now}")
     return changed, changes
+
+
+def places(name: str) -> tuple[str, ...]:
+    """The devices that a sweep's device names, and this machine has; the best one there is where it has none."""
+    with suppress(ConfigurationError):
+        return devices.places(name)
+    if devices.always_there(name):
+        return (name,)  # why it cannot be used is said where it is
+    left: list[str] = []
+    for part in name.split(","):
+        with suppress(ConfigurationError):
+            left += devices.places(part if part.startswith("cuda") else f"cuda:{part}")
+    return tuple(left) or (devices.best(),)
 
 
 def _device(name: str, asked: bool) -> str:

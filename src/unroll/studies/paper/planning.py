@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
+from unroll.engines import devices
 from unroll.studies.paper.experiments import MOST_SMALL, Scale, Wanted
 from unroll.studies.paper.figures import FIGURES, training
 from unroll.sweep import measuring
@@ -68,7 +69,9 @@ def estimate(plan: Plan, trainings: Sequence[Training], library: Library) -> dic
     spent, rate = 0.0, 0.0
     for fleet in sorted(plan.fleets, key=lambda fleet: fleet.work):
         runs = [
-            replace(experiments[name], device=fleet.device, kernel=fleet.kernel, threads=fleet.threads)
+            replace(
+                experiments[name], device=devices.places(fleet.device)[0], kernel=fleet.kernel, threads=fleet.threads
+            )
             for name in fleet.runs
         ]
         milliseconds = fleet.milliseconds

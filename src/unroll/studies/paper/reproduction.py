@@ -172,7 +172,14 @@ class Reproduction:
         wanted_now = {one.training.name for one in self.left}
         ended: dict[str, str] = {}
         for report in sweep.carry_out(
-            self.folder, trainings, self.library, save_every, self._launcher(plan), watch, over, wanted_now
+            self.folder,
+            trainings,
+            self.library,
+            save_every,
+            launchers.chosen(self._launcher(plan)),
+            watch,
+            over,
+            wanted_now,
         ):
             if isinstance(report, sweep.Planned):
                 fleets = {fleet.name: set(fleet.runs) for fleet in report.plan.fleets}

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
+from typing import Any
 
-from unroll.base import limits
+from unroll.base import limits, locks
 from unroll.base.errors import Interrupted, RunError, SaveError, UnrollError
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
 from unroll.runs.folder import RunFolder
 from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
+from unroll.training import relocate
 from unroll.training.events import Ended, Evaluated, Event, Stepped, Warned
 from unroll.training.loop import train_fleet
 from unroll.training.preflight import refuse_hopeless
 
 OFTEN = 0.1  # seconds between two reports of progress
+NOT_THE_SAME = "the runs go on, but not bit for bit as they would have"
 
 
 def work(job: Job, library: Library) -> Iterator[Report]:
     """Train the runs of a job that have not ended, and report."""
     try:
+        job, notes = _moved_here(job)
+        yield from (Noted(job.fleet, f"{note}: {NOT_THE_SAME}.") for note in notes)
         corpora = [library.open(e) for e in job.experiments]
         refuse_hopeless(job.experiments, corpora)  # before there are folders of runs that cannot be trained
         for out, experiment, corpus in zip(job.outs, job.experiments, corpora, strict=True):
@@ -44,6 +51,31 @@ def work(job: Job, library: Library) -> Iterator[Report]:
     yield report
 
 
+def _moved_here(job: Job) -> tuple[Job, list[str]]:
+    """The job as it can go on here, and what changes for runs that have begun, in words."""
+    moved = [
+        relocate.here(run, status=_last(RunFolder(out))) for run, out in zip(job.experiments, job.outs, strict=True)
+    ]
+    notes = dict.fromkeys("; ".join(changes) for _, changes in moved if changes)
+    return replace(job, experiments=tuple(run for run, _ in moved)), list(notes)
+
+
+def _last(folder: RunFolder) -> Mapping[str, Any]:
+    """What a run computed with last, if it has begun."""
+    try:
+        return folder.status
+    except RunError:
+        return {}  # what is wrong with it is said where it is trained
+
+
+def where(device: str) -> str:
+    """The process, the machine and the device that train, in words."""
+    name = "" if devices.is_host(device) else f", {devices.describe(devices.find(device))}"
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    number = f" {seen}" if name and seen else f" {device.partition(':')[2]}" if name and ":" in device else ""
+    return f"process {os.getpid()} on {locks.this_machine().partition('?')[0]}{name}{number}"
+
+
 def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
     begun, reported = False, 0.0
     for event in events:
@@ -52,7 +84,7 @@ def _reports(job: Job, events: Iterator[Event]) -> Iterator[Report]:
             yield Noted(job.fleet, event.message)
             continue
         if not begun:
-            yield Begun(job.fleet, count - 1 if isinstance(event, Stepped) else count)
+            yield Begun(job.fleet, count - 1 if isinstance(event, Stepped) else count, where(job.device))
             begun = True
         if isinstance(event, Evaluated):
             yield Scored(job.fleet, job.runs[event.run], event.metrics)
@@ -69,7 +101,7 @@ def _verdict(job: Job, error: Exception) -> Report:
     if lack := limits.shortage(error):
         if len(job.runs) > 1 and not any(map(_has_saved, folders)):
             return TooLarge(job.fleet, lack.said)
-        return Failed(job.fleet, unended(job), too_little(lack, len(job.runs)))
+        return Failed(job.fleet, unended(job), _too_little(lack, len(job.runs)))
     if isinstance(error, UnrollError):
         return Failed(job.fleet, unended(job), " ".join(getattr(error, "problems", (str(error),))))
     return Failed(
@@ -77,7 +109,7 @@ def _verdict(job: Job, error: Exception) -> Report:
     )
 
 
-def too_little(lack: limits.Shortage, runs: int) -> str:
+def _too_little(lack: limits.Shortage, runs: int) -> str:
     """Why runs that cannot be divided any further do not fit here, and what would do."""
     who = f"{runs:,} runs side by side" if runs > 1 else "this run alone"
     if lack.of == limits.FILES:

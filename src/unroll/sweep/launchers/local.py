@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from unroll.corpus.open_corpora import Library
-from unroll.sweep.launchers import Job, Report
-from unroll.sweep.launchers._work import work
+from unroll.sweep.launchers import Job, Report, work
+
+if TYPE_CHECKING:
+    from unroll.corpus.open_corpora import Library
 
 
 def run(jobs: Sequence[Job], library: Library) -> Iterator[Report]:
-    """Each in turn."""
+    """Each in turn, on the first of the devices that it may have."""
+    from unroll.training import relocate
+
     for job in jobs:
-        yield from work(job, library)
+        yield from work(job.on(relocate.places(job.device)[0]), library)

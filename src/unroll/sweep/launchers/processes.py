@@ -1,6 +1,7 @@
-"""One fleet per core at a time, each in a process of its own: for models too small to be shared among cores.
+"""One fleet per core at a time, or per GPU, each in a process of its own.
 
-Give these runs one thread each. A process is a new interpreter that runs nothing of the program which starts it, so a
+It is for many GPUs, and for models too small to be shared among cores: give these runs one thread each. A process that
+trains on a GPU sees no other one. A process is a new interpreter that runs nothing of the program which starts it, so a
 script needs no `if __name__ == "__main__":` for it, and a notebook or a program read from a pipe will do. A process
 that is asked to stop saves first; one whose parent is gone stops at once, so that nobody is at work in its folders.
 """
@@ -16,11 +17,12 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +30,15 @@ from numpy.typing import NDArray
 from unroll.base import generators
 from unroll.base.errors import Interrupted, SaveError, UnrollError
 from unroll.base.wording import at_a_shell, shell_words
-from unroll.corpus.open_corpora import Library
-from unroll.sweep.launchers import Failed, Job, Report, require_reach
-from unroll.sweep.launchers._work import unended, work
+from unroll.sweep.launchers import Failed, Job, Report, chosen, require_reach, unended, work
 from unroll.training.signals import Pressed, Watch
 
+if TYPE_CHECKING:
+    from unroll.corpus.open_corpora import Library
+
 ELSEWHERE = True  # what this process registered, the others do not know
+GPU = "cuda"  # the one that a process sees
+CORE = "cpu"  # where a fleet trains that needs no GPU; each core is one
 PATIENCE = 60.0  # seconds to save in, before a process is ended
 OFTEN = 0.2  # seconds between two looks for a signal, while no process has anything to say
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
@@ -58,6 +63,7 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     line: Connection
+    place: str  # a core, or the GPU that it sees
     job: Job | None = None
     ready: bool = False
 
@@ -79,7 +85,7 @@ def cores() -> int:
 
 def run(jobs: Sequence[Job], library: Library) -> Generator[Report, None, None]:
     """The next job goes to a process that is free; reports of different fleets come interleaved."""
-    require_reach("processes", [experiment for job in jobs for experiment in job.experiments])
+    require_reach(chosen("processes"), [experiment for job in jobs for experiment in job.experiments])
     return generators.closed_at_exit(_run(_Team(jobs, library)))
 
 
@@ -100,7 +106,17 @@ class _Team:
     """Processes, the jobs that they have, and those that nobody has yet."""
 
     def __init__(self, jobs: Sequence[Job], library: Library) -> None:
-        self.waiting, self.library, self.most = list(reversed(jobs)), library, cores()
+        from unroll.engines import devices
+        from unroll.training import relocate
+
+        self.waiting, self.library, self.most = list(jobs), library, 0
+        self.places: dict[str, tuple[str, ...]] = {}  # where each job may train, by its fleet
+        for job in jobs:
+            hosted = devices.is_host(job.device)
+            self.places[job.fleet] = (CORE,) if hosted else relocate.places(job.device)
+        every = {place for places in self.places.values() for place in places}
+        self.room = {place: cores() if place == CORE else 1 for place in every}
+        self.most = sum(self.room.values())
         self.at_work: list[Worker] = []
         self.idle: list[Worker] = []
 
@@ -110,17 +126,31 @@ class _Team:
         return bool(self.waiting or self.at_work)
 
     def employ(self) -> None:
-        """Give jobs to those that are idle, and to new ones while there are cores."""
-        while self.waiting and len(self.at_work) < self.most:
+        """Give jobs to those that are idle, and to new ones while there are cores, or GPUs."""
+        while len(self.at_work) < self.most and (next_one := self._next()):
+            job, place = next_one
+            idle = next((worker for worker in self.idle if worker.place == place), None)
             try:
-                worker = self.idle.pop() if self.idle else _started()
+                worker = idle or _started(place)
             except OSError as error:
                 self._do_with_fewer(f"No process to train in can be started: {error.strerror or error}.")
                 return
-            worker.job = self.waiting.pop()
+            if idle:
+                self.idle.remove(idle)
+            self.waiting.remove(job)
+            worker.job = job if place == CORE else job.on(GPU)
             self.at_work.append(worker)
             if worker.ready:
                 worker.say(worker.job)
+
+    def _next(self) -> tuple[Job, str] | None:
+        """The first job for which a place is free, and that place."""
+        taken = Counter(worker.place for worker in self.at_work)
+        for job in self.waiting:
+            for place in self.places[job.fleet]:
+                if taken[place] < self.room[place]:
+                    return job, place
+        return None
 
     def heard(self) -> Iterator[Report]:
         """What they say within a moment."""
@@ -154,7 +184,7 @@ class _Team:
         code, job = worker.process.wait(), worker.job
         assert job is not None
         if not worker.ready:
-            self.waiting.append(job)
+            self.waiting.insert(0, job)
             self._do_with_fewer(f"A process to train in ended with code {code} before it was ready.")
         elif left := unended(job):
             yield Failed(job.fleet, left, f"The process that trained them ended with code {code}.")
@@ -179,7 +209,10 @@ class _Team:
                 worker.process.wait()
 
 
-def _started() -> Worker:
+def _started(place: str) -> Worker:
+    from unroll.engines import devices
+
+    environment = None if place == CORE else {**os.environ, "CUDA_VISIBLE_DEVICES": devices.visible(place)}
     ours, theirs = multiprocessing.Pipe()
     with theirs:  # this process must not hold it: that is how it hears of the other's end
         words = "shell" if at_a_shell() else "Python"
@@ -187,10 +220,10 @@ def _started() -> Worker:
         # A terminal sends Ctrl-C to all: this process decides. The other one is deaf to it until it says what it does.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    worker = Worker(process, ours)
+    worker = Worker(process, ours, place)
     worker.say([place for place in sys.path if isinstance(place, str)])
     return worker
 
