@@ -32,7 +32,6 @@ from unroll.sweep.launchers._ray_worker import NONCE, versions
 from unroll.sweep.launchers.processes import cores
 from unroll.training.signals import SIGNALS
 
-MISSING = "The launcher ray needs the ray extra: pip install 'unroll-rnn[ray]'."
 ATTEMPTS = ".attempts"  # beside the runs, while they are trained
 SILENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # telemetry
@@ -47,19 +46,11 @@ _connected = [False]  # whether this file connected the process to a cluster
 _ours = [False]  # whether it started that cluster
 
 
-def library() -> Any:
-    """Ray, or how to get it."""
-    for name, value in SILENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise ConfigurationError(MISSING) from None
-
-
 def connect(address: str) -> Any:
     """Ray, connected to the cluster at an address, or to one of this machine alone, newly started."""
-    ray = library()
+    for name, value in SILENT.items():
+        os.environ.setdefault(name, value)
+    ray = importlib.import_module("ray")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     if ray.is_initialized():
         return ray

@@ -16,7 +16,7 @@ from typing import Any
 from unroll.base.errors import RunError, SaveError, UnrollError
 from unroll.base.limits import MEMORY, Shortage
 from unroll.corpus.open_corpora import Library
-from unroll.sweep.launchers import Begun, Failed, Job, Lost, Noted, Report, TooLarge
+from unroll.sweep.launchers import Failed, Job, Lost, Noted, Report, TooLarge
 from unroll.sweep.launchers import _ray_cluster as clusters
 from unroll.sweep.launchers import _ray_worker as workers
 from unroll.sweep.launchers._ray_arrivals import Arrivals
@@ -216,8 +216,6 @@ class Team:
             yield from self._once(
                 "", f"The node {said.node[:8]} has other versions ({said.versions}) and trains nothing."
             )
-        elif isinstance(said, Begun):
-            yield Begun(job.fleet, said.batch, where=attempt.where)
         elif isinstance(said, Noted):
             yield from self._once(job.fleet, said.message)
         else:

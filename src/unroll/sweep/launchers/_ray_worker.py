@@ -12,7 +12,6 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -28,12 +27,13 @@ import torch
 from unroll.base import locks, untrusted
 from unroll.base.errors import Interrupted, SaveError, UnrollError
 from unroll.base.version import VERSION
-from unroll.engines import devices
 from unroll.runs.checkpoints import KEPT
 from unroll.runs.folder import CHECKPOINTS, RunFolder
 from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, TooLarge, work
 from unroll.sweep.launchers import _ray_parcels as parcels
 from unroll.sweep.launchers._ray_parcels import Apart, Arrived, Copies, Done, Errand, Full, Parcel, Stopped, Unfit
+from unroll.sweep.launchers._work import where
+from unroll.training import relocate
 from unroll.training.signals import Watch
 
 SCRATCH = "unroll-attempt-"
@@ -77,30 +77,29 @@ def train(packed: bytes, references: list[Any], bell: Any) -> Iterator[tuple[Any
     if errand.shared and not reads(errand.shared.folder, errand.shared.nonce):
         yield (Apart(),)
         return
-    device = devices.describe(devices.find(job.experiments[0].device))
-    where = f"{socket.gethostname()}, process {os.getpid()}, {device}"
-    yield (Arrived(where, ray.get_runtime_context().get_node_id()),)
+    job = job.on(relocate.places(job.device)[0])
+    yield (Arrived(where(job.device), ray.get_runtime_context().get_node_id()),)
     with ExitStack() as held:
         watch = held.enter_context(Watch())  # who is asked to stop before training began has nothing to save
         try:
             scratch = _scratch(errand, held)
             outs = tuple(str(scratch / name) for name in job.runs)
             begun = errand.begun or tuple(parcels.contents(RunFolder(out)) for out in job.outs)
-            note = _begin(job, outs, begun, device)
+            _begin(job, outs, begun)
         except OSError as error:
             yield (Full(f"{error.strerror or error}"),)
             return
         outbox = Outbox(job, outs, movable=errand.shared is not None)
         held.callback(_listen(bell, ray))
-        mail: list[Report] = [Noted(job.fleet, note)] if note else []
+        mail: list[Report] = []
         sent = time.monotonic()
         last: Done | Stopped | Full = Done()
         try:
             if watch.number is not None:
                 raise Interrupted(watch.number)
             for report in work(replace(job, outs=outs), library):
-                if isinstance(report, Progressed) and mail and isinstance(mail[-1], Progressed):
-                    mail.pop()
+                if isinstance(report, Progressed):  # the last one says it all
+                    mail = [before for before in mail if not isinstance(before, Progressed)]
                 mail.append(_seen_from_the_driver(report, outs, job.outs))
                 news = outbox.news()
                 for copies in news:
@@ -149,21 +148,13 @@ def clear_left_over() -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _begin(job: Job, outs: tuple[str, ...], begun: tuple[dict[str, bytes], ...], device: str) -> str | None:
-    """Lay out the runs that have begun; in words, whether they go on on another processor."""
-    changes: dict[str, None] = {}
+def _begin(job: Job, outs: tuple[str, ...], begun: tuple[dict[str, bytes], ...]) -> None:
+    """Lay out the runs that have begun."""
     for experiment, out, files in zip(job.experiments, outs, begun, strict=True):
-        if not files:
-            continue
-        Path(out).mkdir()
-        parcels.place(Path(out), files)
-        folder = RunFolder(out)
-        folder.experiment = experiment
-        with suppress(UnrollError):  # what is wrong with it is said where it is trained
-            before = str(folder.status.get("device", device))
-            if before != device and folder.checkpoints():
-                changes[f"processor was {before}, is {device}"] = None
-    return f"{'; '.join(changes)}: the runs go on, but not bit for bit as they would have." if changes else None
+        if files:
+            Path(out).mkdir()
+            parcels.place(Path(out), files)
+            RunFolder(out).experiment = experiment
 
 
 def _listen(bell: Any, ray: Any) -> Any:

@@ -17,12 +17,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 from unroll.base import generators
-from unroll.base.errors import ConfigurationError, Interrupted
+from unroll.base.errors import Interrupted
 from unroll.corpus.open_corpora import Library
 from unroll.experiment.experiment import Experiment
-from unroll.sweep.launchers import Job, Noted, Report, require_reach
+from unroll.experiment.spelled import Key
+from unroll.sweep.launchers import Job, Noted, Report, chosen, require_reach
 from unroll.training.signals import Pressed, Watch
 
+MISSING = "The launcher ray needs the ray extra: pip install 'unroll-rnn[ray]'."
+KEYS = {"address": Key("")}
 ELSEWHERE = True  # what this process registered, the workers do not know
 CALLS = 3  # times that a function is computed anew where its node was lost
 OFTEN = 0.2  # seconds between two looks for a signal
@@ -31,18 +34,15 @@ Result = TypeVar("Result")
 
 def why_not() -> str | None:
     """Why no cluster can be used here, in words."""
-    from unroll.sweep.launchers import _ray_cluster as clusters
-
     if not hasattr(signal, "pthread_sigmask"):
         return "The launcher ray needs a POSIX system. Leave --launcher out: runs are trained in this process."
-    return None if importlib.util.find_spec("ray") else clusters.MISSING
+    return None if importlib.util.find_spec("ray") else MISSING
 
 
 def run(jobs: Sequence[Job], library: Library, address: str = "") -> Generator[Report, None, None]:
     """Each job goes to a worker of the cluster; reports of different fleets come interleaved."""
     experiments = [experiment for job in jobs for experiment in job.experiments]
-    require_reach("ray", experiments)
-    refuse_numbers(experiments)
+    require_reach(chosen("ray"), experiments)
     return generators.closed_at_exit(_run(jobs, library, address))
 
 
@@ -91,11 +91,21 @@ def call(function: Callable[..., Result], *arguments: Any, address: str = "", **
     return result
 
 
-def refuse_numbers(experiments: Iterable[Experiment]) -> None:
-    """Refuse a GPU with a number: which GPU of which node a fleet gets is decided in the cluster."""
+def at_once(device: str, address: str = "") -> int:
+    """How many fleets can surely train at the same time: one a GPU, or one a node."""
+    from unroll.sweep.launchers import _ray_cluster as clusters
+
+    nodes = list(clusters.Cluster(clusters.connect(address)).working().values())
+    gpus = sum(int(has.get("GPU", 0)) for has in nodes)
+    return max(1, gpus if gpus and device != "cpu" else len(nodes))
+
+
+def refusal(experiments: Iterable[Experiment], address: str = "") -> str | None:
+    """Why these cannot be trained in a cluster: which GPU of which node a fleet gets is decided there."""
     named = dict.fromkeys(e.device for e in experiments if ":" in e.device and e.device != "cuda:0")
-    if named:
-        raise ConfigurationError(
-            f"--device {', '.join(named)}: the launcher ray gives each fleet a GPU of whatever node is free, which is "
-            "cuda:0 there. Use --device cuda."
-        )
+    if not named:
+        return None
+    return (
+        f"--device {' and '.join(named)}: the launcher ray gives each fleet a GPU of whatever node is free, which is "
+        "cuda:0 there. Use --device cuda."
+    )
