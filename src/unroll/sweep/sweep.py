@@ -314,6 +314,7 @@ def _launched(
             ),
             tuple(str(folder.run(name).path) for name in fleet.runs),
             save_every,
+            fleet.bytes,
         )
         for fleet in fleets
     ]

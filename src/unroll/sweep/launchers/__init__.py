@@ -52,6 +52,7 @@ class Job:
     experiments: tuple[Experiment, ...]  # with device, kernel and threads decided
     outs: tuple[str, ...]  # their folders
     save_every: int | None = None
+    bytes: int = 0  # that it may need, by the plan
 
     @property
     def device(self) -> str:

@@ -25,10 +25,9 @@ from unroll.base import atomic_files, untrusted
 from unroll.base.errors import ConfigurationError, RunError, UnrollError
 from unroll.base.wording import in_words
 from unroll.corpus.corpus import Corpus
-from unroll.sweep.launchers import Job
+from unroll.sweep.launchers import Job, _ray_worker
 from unroll.sweep.launchers import _ray_parcels as parcels
 from unroll.sweep.launchers._ray_parcels import Shared
-from unroll.sweep.launchers._ray_worker import NONCE, versions
 from unroll.sweep.launchers.processes import cores
 from unroll.training.signals import SIGNALS
 
@@ -42,18 +41,19 @@ PROBED = 60.0  # seconds that a node has to say what it is
 REFRESH = 1.0  # seconds between two looks at the nodes
 CONTEXT = 1 << 30  # bytes that a process takes on a GPU beside its tensors
 MOST_ON_A_GPU = 8
-_connected = [False]  # whether this file connected the process to a cluster
-_ours = [False]  # whether it started that cluster
+_connected: list[Cluster] = []  # the cluster that this process is connected to, by this file
 
 
-def connect(address: str) -> Any:
-    """Ray, connected to the cluster at an address, or to one of this machine alone, newly started."""
+def connect(address: str) -> Cluster:
+    """The cluster at an address, or one of this machine alone, newly started; it stays until somebody leaves it."""
     for name, value in SILENT.items():
         os.environ.setdefault(name, value)
     ray = importlib.import_module("ray")
+    if _connected and ray.is_initialized():
+        return _connected[0]
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    if ray.is_initialized():
-        return ray
+    if ray.is_initialized():  # by the program, which leaves it as well
+        return Cluster(ray, started=False)
     if "://" in address:
         raise ConfigurationError(
             f"--address must be auto or HOST:PORT. Got {address!r}. Start the sweep on a machine of the cluster."
@@ -74,15 +74,15 @@ def connect(address: str) -> Any:
         if threading.current_thread() is threading.main_thread():  # Ray takes SIGTERM for itself
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    _ours[0], _connected[0] = not address, True
     _hush()
-    return ray
+    _connected[:] = [Cluster(ray, started=not address)]
+    return _connected[0]
 
 
-def leave(ray: Any) -> None:
+def leave() -> None:
     """End the Ray that was started here, or leave the cluster; one that the program itself connected to stays."""
-    if _connected[0]:
-        _connected[0] = _ours[0] = False
+    if _connected:
+        ray = _connected.pop().ray
         with suppress(Exception):  # it may be gone
             ray.shutdown()
 
@@ -97,14 +97,13 @@ def _hush() -> None:
 class Cluster:
     """The nodes, as they are seen from the driver."""
 
-    def __init__(self, ray: Any) -> None:
-        self.ray = ray
+    def __init__(self, ray: Any, started: bool) -> None:
+        self.ray, self.started = ray, started  # by this process, on this machine
         self.unfit: set[str] = set()
         self._alive: dict[str, Mapping[str, Any]] = {}
         self._looked = -math.inf
         self._corpora: dict[tuple[Any, ...], Any] = {}
-        self.gpu_bytes = 0
-        self.processors: dict[str, list[str]] = {}  # the hosts of each
+        self.facts: dict[str, dict[str, Any]] = {}  # what each node says of itself
 
     def alive(self, anew: bool = False) -> dict[str, Mapping[str, Any]]:
         """The nodes that are alive, by Ray's names for them."""
@@ -135,7 +134,8 @@ class Cluster:
         if job.experiments[0].device.startswith("cuda"):
             shares = [has["CPU"] // has["GPU"] for has in nodes if has.get("GPU", 0) >= 1]
             processors = max(1, min([threads, *map(int, shares)]))
-            return {"num_cpus": processors, "num_gpus": gpu_share(getattr(job, "bytes", 0), self.gpu_bytes)}
+            memory = min((facts["gpu"] for facts in self.facts.values() if facts["gpu"]), default=0)
+            return {"num_cpus": processors, "num_gpus": gpu_share(job.bytes, memory)}
         most = int(max((has["CPU"] for has in nodes), default=threads))
         return {"num_cpus": max(1, min(threads, most)), "num_gpus": 0}
 
@@ -149,31 +149,50 @@ class Cluster:
 
     # --- what it is -----------------------------------------------------------------------------------------------
 
-    def require_alike(self, shared: Shared | None) -> bool:
-        """Refuse nodes with other versions; whether all nodes read what the driver wrote in a folder."""
-        if _ours[0]:
+    def require_alike(self) -> None:
+        """Refuse nodes with other versions; what they are is known afterwards."""
+        if self.started:
+            return
+        new = [name for name in self.working() if name not in self.facts]
+        said = self._asked(new, _probe(), gpu=True)
+        refuse_differences({f"{self.host(name)} ({name[:8]})": facts for name, facts in said.items()})
+        self.facts |= said
+
+    def all_read(self, shared: Shared) -> bool:
+        """Whether all nodes read what the driver wrote in a folder."""
+        if self.started:
             return True
+        nodes = list(self.working())
+        said = self._asked(nodes, _ray_worker.reads, shared.folder, shared.nonce)
+        return len(said) == len(nodes) and all(said.values())
+
+    def _asked(self, nodes: Sequence[str], function: Any, *arguments: Any, gpu: bool = False) -> dict[str, Any]:
+        """What a function gives on each of these nodes; one that is gone, or too busy to answer, is left out."""
         asked = {}
-        for name, has in self.working().items():
-            gpu = 0.001 if has.get("GPU", 0) >= 1 else 0
-            task = self.ray.remote(num_cpus=0, num_gpus=gpu, max_retries=0, scheduling_strategy=on_node(name))
-            asked[name] = task(_probe()).remote(*((shared.folder, shared.nonce) if shared else ("", "")))
-        said: dict[str, dict[str, Any]] = {}
+        for name in nodes:
+            part = 0.001 if gpu and self.working().get(name, {}).get("GPU", 0) >= 1 else 0
+            task = self.ray.remote(num_cpus=0, num_gpus=part, max_retries=0, scheduling_strategy=on_node(name))
+            asked[name] = task(function).remote(*arguments)
+        ready, _ = self.ray.wait(list(asked.values()), num_returns=len(asked), timeout=PROBED) if asked else ([], [])
+        said = {}
         for name, answer in asked.items():
-            with suppress(Exception):  # a node that is gone, or too busy to answer, is met again when it trains
-                said[name] = self.ray.get(answer, timeout=PROBED)
-        hosts = {name: str(node.get("NodeManagerHostname", name)) for name, node in self.alive().items()}
-        refuse_differences({f"{hosts.get(name, name)} ({name[:8]})": facts for name, facts in said.items()})
-        self.gpu_bytes = min((facts["gpu"] for facts in said.values() if facts.get("gpu")), default=0)
-        for name, facts in said.items():
-            self.processors.setdefault(facts["processor"], []).append(hosts.get(name, name))
-        return bool(said) and all(facts["shared"] for facts in said.values()) and len(said) == len(asked)
+            if answer in ready:
+                with suppress(self.ray.exceptions.RayError):
+                    said[name] = self.ray.get(answer)
+        return said
+
+    def host(self, name: str) -> str:
+        """What the machine of a node is called."""
+        return str(self.alive().get(name, {}).get("NodeManagerHostname", name))
 
     def notes(self, shared: bool) -> list[str]:
         """What should be known of these nodes."""
         notes = []
-        if len(self.processors) > 1:
-            kinds = "; ".join(f"{kind} ({', '.join(sorted(set(hosts)))})" for kind, hosts in self.processors.items())
+        hosts: dict[str, set[str]] = {}
+        for name, facts in self.facts.items():
+            hosts.setdefault(facts["processor"], set()).add(self.host(name))
+        if len(hosts) > 1:
+            kinds = "; ".join(f"{kind} ({', '.join(sorted(names))})" for kind, names in hosts.items())
             notes.append(
                 f"The nodes have different processors: {kinds}. The last bits of a run depend on where it trains; "
                 "times.csv names the processor of each."
@@ -242,7 +261,7 @@ def _fits(has: Mapping[str, float], taken: Mapping[str, float]) -> int:
 
 def refuse_differences(nodes: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse to train on nodes whose versions are not those of the driver: bits would differ, or nothing would work."""
-    own = versions()
+    own = _ray_worker.versions()
     wrong = []
     for node, facts in nodes.items():
         if facts.get("error"):
@@ -259,7 +278,7 @@ def refuse_differences(nodes: Mapping[str, Mapping[str, Any]]) -> None:
 def _probe() -> Any:
     """A function that says what a node is; it must work where Unroll is not installed, so it travels by value."""
 
-    def probe(folder: str, nonce: str) -> dict[str, Any]:
+    def probe() -> dict[str, Any]:
         try:
             import torch
 
@@ -271,10 +290,9 @@ def _probe() -> Any:
                 "versions": _ray_worker.versions(),
                 "processor": devices.describe(torch.device("cuda" if gpu else "cpu")),
                 "gpu": torch.cuda.get_device_properties(0).total_memory if gpu else 0,
-                "shared": bool(folder) and _ray_worker.reads(folder, nonce),
             }
         except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}", "shared": False, "processor": "unknown"}
+            return {"error": f"{type(error).__name__}: {error}"}
 
     return probe
 
@@ -297,7 +315,7 @@ def attempts_folder(jobs: Sequence[Job]) -> Iterator[Shared | None]:
         raise RunError(f"Cannot make the folder {folder}: {error.strerror}. Choose another with --out.") from None
     try:
         shared = Shared(str(folder), secrets.token_hex(16))
-        atomic_files.write(folder / NONCE, shared.nonce.encode())
+        atomic_files.write(folder / _ray_worker.NONCE, shared.nonce.encode())
         yield shared
     finally:
         remove(folder)

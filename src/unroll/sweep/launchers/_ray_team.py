@@ -75,7 +75,7 @@ class Team:
         self.attempts: list[Attempt] = []
         self.in_vain: dict[str, int] = {}
         self.bell: Any = None
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
         self._lonely_since: float | None = None
 
     @property
@@ -108,10 +108,20 @@ class Team:
             yield from self._notes(attempt)
 
     def _sent(self, waiting: Waiting, taken: dict[str, float], room: int) -> Attempt:
-        job, arrivals = waiting.job, Arrivals(waiting.job, self.library)
+        arrivals = Arrivals(waiting.job, self.library)
         arrivals.take()
+        try:
+            stream, name = self._stream(waiting.job, arrivals, taken, room)
+        except BaseException:
+            arrivals.release()
+            raise
+        self.in_vain[waiting.job.fleet] = waiting.in_vain
+        return Attempt(waiting.job, name, arrivals, stream, arrivals.progress())
+
+    def _stream(self, job: Job, arrivals: Arrivals, taken: dict[str, float], room: int) -> tuple[Any, str]:
+        """Ray's end of what a new worker says, and the name of the attempt."""
         every = min(MOST, max(LEAST, min(room, len(self.waiting) + len(self.attempts)) / MESSAGES))
-        name = f"{job.fleet}-{secrets.token_hex(8)}"
+        name = secrets.token_hex(12)
         begun = () if self.shared else arrivals.begun()
         corpora = Library([self.library.open(experiment) for experiment in job.experiments])
         errand = Errand(name, job, workers.versions(), self.shared, begun, every)
@@ -125,9 +135,7 @@ class Team:
             **taken,
             **self.cluster.constraint(),
         )(workers.train)
-        stream = task.remote(self.ray.put(packed), references, self._bell())
-        self.in_vain[job.fleet] = waiting.in_vain
-        return Attempt(job, name, arrivals, stream, arrivals.progress())
+        return task.remote(self.ray.put(packed), references, self._bell()), name
 
     def _bell(self) -> Any:
         """What interrupts all workers at once. It dies with the driver, and that rings it as well."""
@@ -197,7 +205,7 @@ class Team:
             else:
                 yield from self._notes(attempt)
         elif isinstance(said, Done):
-            self._end(attempt)
+            self._end(attempt, cancel=False)
         elif isinstance(said, Stopped):
             yield from self._lost(attempt, f"Its worker was stopped by signal {said.signal}")
         elif isinstance(said, Full):
@@ -270,12 +278,13 @@ class Team:
         self._end(attempt)
         self.waiting.insert(0, Waiting(attempt.job, self.in_vain[attempt.job.fleet] + counts))
 
-    def _end(self, attempt: Attempt) -> None:
+    def _end(self, attempt: Attempt, cancel: bool = True) -> None:
         """Hear no more of an attempt; its folder leads nowhere from now on."""
         if not attempt.over:
             attempt.over = True
             self.attempts.remove(attempt)
-            clusters.cancel(self.ray, attempt.stream)
+            if cancel:
+                clusters.cancel(self.ray, attempt.stream)
             attempt.arrivals.release()
             if self.shared:
                 clusters.remove(Path(self.shared.folder) / attempt.name)
@@ -285,8 +294,8 @@ class Team:
         yield from (Noted(attempt.job.fleet, note) for note in notes)
 
     def _once(self, fleet: str, message: str) -> Iterator[Report]:
-        if message not in self._said:
-            self._said.add(message)
+        if (fleet, message) not in self._said:
+            self._said.add((fleet, message))
             yield Noted(fleet, message)
 
     def interrupt(self) -> None:
@@ -301,5 +310,9 @@ class Team:
             for _ in self.heard():
                 pass
             self.waiting.clear()  # what is lost now is not tried again
+
+    def leave(self) -> None:
+        """Hear nobody any more."""
+        self.waiting.clear()
         for attempt in list(self.attempts):
             self._end(attempt)

@@ -16,8 +16,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ import torch
 from unroll.base import locks, untrusted
 from unroll.base.errors import Interrupted, SaveError, UnrollError
 from unroll.base.version import VERSION
+from unroll.corpus.open_corpora import Library
 from unroll.runs.checkpoints import KEPT
 from unroll.runs.folder import CHECKPOINTS, RunFolder
 from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, TooLarge, work
@@ -39,6 +40,7 @@ from unroll.training.signals import Watch
 SCRATCH = "unroll-attempt-"
 NONCE = "nonce"
 LONGEST_NONCE = 256
+STATUS = "status.json"
 
 
 def versions() -> dict[str, str]:
@@ -69,7 +71,6 @@ def train(packed: bytes, references: list[Any], bell: Any) -> Iterator[tuple[Any
     # Ids that lie in Ray's shared memory cannot be written, and nothing writes to them.
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
     errand, library = parcels.unpack(packed, ray.get, references)
-    job: Job = errand.job
     if (mine := versions()) != errand.versions:
         node = ray.get_runtime_context().get_node_id()
         yield (Unfit(node, ", ".join(f"{name} {version}" for name, version in mine.items())),)
@@ -77,33 +78,42 @@ def train(packed: bytes, references: list[Any], bell: Any) -> Iterator[tuple[Any
     if errand.shared and not reads(errand.shared.folder, errand.shared.nonce):
         yield (Apart(),)
         return
-    job = job.on(relocate.places(job.device)[0])
-    yield (Arrived(where(job.device), ray.get_runtime_context().get_node_id()),)
+    place = where(relocate.places(errand.job.device)[0])
+    yield (Arrived(place, ray.get_runtime_context().get_node_id()),)
+    with Watch() as watch:  # training has one of its own; this one hears what comes before and after it
+        over = _listen(bell, ray)
+        try:
+            yield from attempt(errand, library, watch)
+        finally:
+            over()
+
+
+def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[Any, ...]]:
+    """Train the fleet of an errand in a folder of this attempt, and say what comes of it, the new files included."""
+    job = errand.job.on(relocate.places(errand.job.device)[0])
     with ExitStack() as held:
-        watch = held.enter_context(Watch())  # who is asked to stop before training began has nothing to save
         try:
             scratch = _scratch(errand, held)
             outs = tuple(str(scratch / name) for name in job.runs)
-            begun = errand.begun or tuple(parcels.contents(RunFolder(out)) for out in job.outs)
-            _begin(job, outs, begun)
+            _begin(job, outs, errand.begun or tuple(parcels.contents(RunFolder(out)) for out in job.outs))
         except OSError as error:
             yield (Full(f"{error.strerror or error}"),)
             return
         outbox = Outbox(job, outs, movable=errand.shared is not None)
-        held.callback(_listen(bell, ray))
         mail: list[Report] = []
         sent = time.monotonic()
         last: Done | Stopped | Full = Done()
         try:
-            if watch.number is not None:
-                raise Interrupted(watch.number)
-            for report in work(replace(job, outs=outs), library):
+            reports = held.enter_context(closing(_generator(replace(job, outs=outs), library)))
+            for report in reports:
+                if watch.number is not None:
+                    reports.close()  # which saves
+                    raise Interrupted(watch.number)
                 if isinstance(report, Progressed):  # the last one says it all
                     mail = [before for before in mail if not isinstance(before, Progressed)]
                 mail.append(_seen_from_the_driver(report, outs, job.outs))
                 news = outbox.news()
-                for copies in news:
-                    yield (copies,)
+                yield from news
                 if news or isinstance(report, Begun | Failed) or time.monotonic() - sent > errand.every:
                     yield tuple(mail)
                     mail, sent = [], time.monotonic()
@@ -111,9 +121,12 @@ def train(packed: bytes, references: list[Any], bell: Any) -> Iterator[tuple[Any
             last = Stopped(error.signal_number)
         except SaveError as error:
             last = Full(_elsewhere(str(error), outs, job.outs))
-        for copies in outbox.news():
-            yield (copies,)
+        yield from outbox.news()
         yield (*mail, last)
+
+
+def _generator(job: Job, library: Library) -> Generator[Report, None, None]:
+    yield from work(job, library)
 
 
 def reads(folder: str, nonce: str) -> bool:
@@ -180,14 +193,26 @@ class Outbox:
         self._sent = [_stamps(folder.path) for folder in self.folders]
         self._kept: list[list[int] | None] = [None for _ in outs]
 
-    def news(self) -> list[Copies]:
-        """The runs with new files. A run's status is written last: without a new one nothing else is whole."""
-        return [copies for run in range(len(self.folders)) if (copies := self._of(run))]
+    def news(self) -> list[tuple[Copies, ...]]:
+        """Messages with new files, one a run. A run's status is written last: without a new one nothing is whole.
+
+        That runs were saved is said of all of them after the last checkpoint has been sent, as it is in a fleet's own
+        folders: a driver that is killed in between finds the batch that all of them have.
+        """
+        new = [copies for run in range(len(self.folders)) if (copies := self._of(run))]
+        first, then = list[Copies](), list[Copies]()
+        for copies in new:
+            ends = self.folders[copies.run].has_ended()
+            states = tuple(parcel for parcel in copies.parcels if parcel.name == STATUS and not ends)
+            others = tuple(parcel for parcel in copies.parcels if parcel not in states)
+            first += [replace(copies, parcels=others)] if others else []
+            then += [replace(copies, parcels=states)] if states else []
+        return [*((copies,) for copies in first), *([tuple(then)] if then else [])]
 
     def _of(self, run: int) -> Copies | None:
         folder, before = self.folders[run], self._sent[run]
-        status = _stamp(folder.path / "status.json")
-        if status is None or status == before.get("status.json"):
+        status = _stamp(folder.path / STATUS)
+        if status is None or status == before.get(STATUS):
             return None
         now = _stamps(folder.path)
         changed = [name for name, stamp in now.items() if stamp != before.get(name)]

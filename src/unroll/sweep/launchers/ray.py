@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 from unroll.base import generators
-from unroll.base.errors import Interrupted
+from unroll.base.errors import Interrupted, UnrollError
 from unroll.corpus.open_corpora import Library
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.spelled import Key
@@ -50,11 +50,11 @@ def _run(jobs: Sequence[Job], library: Library, address: str) -> Generator[Repor
     from unroll.sweep.launchers import _ray_cluster as clusters
     from unroll.sweep.launchers._ray_team import Team
 
-    ray = clusters.connect(address)
+    cluster = clusters.connect(address)
     try:
         with Watch() as watch, clusters.attempts_folder(jobs) as folder:
-            cluster = clusters.Cluster(ray)
-            shared = folder if cluster.require_alike(folder) else None
+            cluster.require_alike()
+            shared = folder if folder and cluster.all_read(folder) else None
             yield from (Noted("", note) for note in cluster.notes(shared is not None))
             team = Team(jobs, library, cluster, shared)
             try:
@@ -63,11 +63,15 @@ def _run(jobs: Sequence[Job], library: Library, address: str) -> Generator[Repor
                     yield from team.employ()
                     yield from team.heard()
             finally:
-                team.interrupt()
+                if not watch.quits:
+                    team.interrupt()
+                team.leave()
     except Pressed as pressed:
         raise Interrupted(pressed.number) from None
+    except cluster.ray.exceptions.RayError as error:
+        raise UnrollError(f"The Ray cluster is gone: {clusters.in_plain_words(error)}.") from None
     finally:
-        clusters.leave(ray)
+        clusters.leave()
 
 
 def call(function: Callable[..., Result], *arguments: Any, address: str = "", **keys: Any) -> Result:
@@ -75,9 +79,9 @@ def call(function: Callable[..., Result], *arguments: Any, address: str = "", **
     from unroll.sweep.launchers import _ray_cluster as clusters
     from unroll.sweep.launchers import _ray_worker as workers
 
-    ray = clusters.connect(address)
-    cluster = clusters.Cluster(ray)
-    cluster.require_alike(None)
+    cluster = clusters.connect(address)
+    cluster.require_alike()
+    ray = cluster.ray
     options, threads = cluster.whole_node()
     packed, references = cluster.packed((function, arguments, keys))
     answer = ray.remote(max_retries=CALLS, **options)(workers.called).remote(packed, references, threads)
@@ -95,7 +99,7 @@ def at_once(device: str, address: str = "") -> int:
     """How many fleets can surely train at the same time: one a GPU, or one a node."""
     from unroll.sweep.launchers import _ray_cluster as clusters
 
-    nodes = list(clusters.Cluster(clusters.connect(address)).working().values())
+    nodes = list(clusters.connect(address).working().values())
     gpus = sum(int(has.get("GPU", 0)) for has in nodes)
     return max(1, gpus if gpus and device != "cpu" else len(nodes))
 
