@@ -40,7 +40,10 @@ finally:
     assert all(command[0] in done.stdout for command in COMMANDS)
 
 
-NAMES = ("train", "eval", "sample", "score", "drift", "memorised", "export", "sweep", "reproduce", "report", "bench")
+NAMES = (
+    "train", "eval", "sample", "score", "drift", "memorised", "export", "sweep", "reproduce", "study", "report",
+    "bench",
+)  # fmt: skip
 COMMANDS = [*([name] for name in NAMES), ["data", "info"], ["data", "list"]]
 
 
@@ -98,7 +101,8 @@ def test_a_run_folder_holds_what_the_spec_says_and_no_checkpoints(run: Path) -> 
     assert vocabulary == {"kind": "chars", "symbols": list("abcdefgh")}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["batch"] for line in lines] == [1, 2, 3, 4, 5, 7, 9, 11, 12]
-    assert set(lines[0]) == {"batch", "sequences", "loss", "perplexity", "seconds", "fleet", "chain"}
+    largest = {"largest_loss", "largest_gradient_norm"}
+    assert set(lines[0]) == {"batch", "sequences", "loss", "perplexity", "seconds", "fleet", "chain"} | largest
     assert [set(line["perplexity"]) for line in lines[-2:]] == [{"windowed"}, {"windowed", "progressive"}]
     assert (run / "perplexity.png").read_bytes().startswith(b"\x89PNG")
 

@@ -71,7 +71,7 @@ def test_one_run_is_not_told_as_several(corpus: Path, tmp_path: Path) -> None:
 
 def test_a_sweep_makes_ordinary_runs_and_one_table_with_the_best_marked(swept: Path) -> None:
     assert sorted(p.name for p in swept.iterdir()) == [
-        "plan.json", "runs", "sweep.json", "table.csv", "table.json", "times.csv",
+        "fleets.json", "plan.json", "runs", "sweep.json", "table.csv", "table.json", "times.csv",
     ]  # fmt: skip
     runs = sorted((swept / "runs").iterdir())
     assert len(runs) == 6

@@ -144,6 +144,7 @@ def a_fleet(optimiser: optimisers.Optimiser, parameter: torch.Tensor, rates: tor
         reason_M=nothing_M.clone(),
         loss_sum_M=torch.zeros(M, dtype=torch.float64),
         loss_count_M=nothing_M.clone(),
+        largest_2M=torch.zeros(2, M, dtype=torch.float64),
     )
 
 

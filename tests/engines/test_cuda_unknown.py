@@ -80,4 +80,5 @@ def a_fleet() -> FleetTensors:
         reason_M=none_M,
         loss_sum_M=torch.zeros(1, dtype=torch.float64),
         loss_count_M=none_M,
+        largest_2M=torch.zeros(2, 1, dtype=torch.float64),
     )

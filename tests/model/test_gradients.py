@@ -43,6 +43,7 @@ def a_fleet(optimiser: str, **more: Any) -> FleetTensors:
         reason_M=none_M.clone(),
         loss_sum_M=torch.zeros(M, dtype=torch.float64),
         loss_count_M=none_M.clone(),
+        largest_2M=torch.zeros(2, M, dtype=torch.float64),
         **more,
     )
 

@@ -370,3 +370,25 @@ def test_a_machine_that_stays_busy_is_tried_a_few_times_and_the_plan_is_called_d
 def test_a_plan_measured_on_a_quiet_machine_is_not_doubted() -> None:
     for paces in ([1.0, 0.6, 0.5, 0.49], [23.0, 22.0, 22.5], [6.0, 3.0, 1.5, 0.75], [5.0, 6.0, 9.0]):
         assert measuring.doubtful([Pace(2**n, ms, None) for n, ms in enumerate(paces)]) == []
+
+
+@given(some, st.integers(1, 6), st.integers(2, 5))
+def test_where_fleets_train_at_once_none_of_the_devices_is_left_without_one(
+    chosen: list[tuple[Experiment, Corpus]], most: int, at_once: int
+) -> None:
+    trainings = distinct(e for e, _ in chosen)
+    corpora = {t.name: next(c for e, c in chosen if e in t.asked) for t in trainings}
+    experiments = {t.name: t.experiment for t in trainings}
+    alone = plan.make(experiments, corpora, most)
+    spread = plan.make(experiments, corpora, most, at_once={e.device: at_once for e in experiments.values()})
+    assert sorted(spread.names) == sorted(alone.names)
+    names = list(experiments)
+    resolved = [devices.resolve(experiments[name]) for name in names]
+    groups = [{names[n] for n in group} for group in fleet.groups(resolved, [corpora[n].unique for n in names])]
+    for group in groups:
+        few = [own for own in alone.fleets if set(own.runs) <= group]
+        more = [own for own in spread.fleets if set(own.runs) <= group]
+        assert len(few) <= len(more)
+        assert len(more) == len(group) or len(more) % at_once == 0
+        sizes = [len(own.runs) for own in more]
+        assert max(sizes) - min(sizes) <= 1

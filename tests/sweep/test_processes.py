@@ -15,14 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from paths import TESTS
 from sweeping import small
 
 from unroll import Corpus
-from unroll.base.errors import Interrupted, UnrollError
+from unroll.base.errors import ConfigurationError, Interrupted, UnrollError
 from unroll.corpus.open_corpora import Library
+from unroll.engines import devices
 from unroll.runs.folder import RunFolder
+from unroll.sweep import launchers, sweep
 from unroll.sweep.launchers import Begun, Failed, Job, RunEnded, local, processes
+from unroll.training import relocate
 
 LONG = 100_000  # batches: it is stopped before
 HERE = [str(TESTS / "sweep"), str(TESTS)]  # where its scripts find this file, and what it imports
@@ -159,8 +163,8 @@ def test_a_signal_is_heard_while_a_process_begins(number: int, tmp_path: Path, m
     monkeypatch.setattr(processes, "BEGIN", "import time; time.sleep(600)")
     started = processes._started
 
-    def begun() -> processes.Worker:
-        worker = started()
+    def begun(place: str) -> processes.Worker:
+        worker = started(place)
         threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
         return worker
 
@@ -179,11 +183,11 @@ def test_where_no_more_processes_can_be_started_those_there_are_do_the_work(
 ) -> None:
     started, times = processes._started, []
 
-    def refused() -> processes.Worker:
+    def refused(place: str) -> processes.Worker:
         times.append(1)
         if len(times) > 1:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        return started()
+        return started(place)
 
     monkeypatch.setattr(processes, "_started", refused)
     monkeypatch.setattr(processes, "cores", lambda: 2)
@@ -223,8 +227,8 @@ started = processes._started
 def press():
     os.killpg(0, signal.SIGINT)  # as a terminal does, to all that run in it
 
-def begun():
-    worker = started()
+def begun(place):
+    worker = started(place)
     if sys.argv[2] == "begins":
         press()
     return worker
@@ -266,3 +270,61 @@ def _lives(process: int) -> bool:
         return "Z" not in Path(f"/proc/{process}/stat").read_text().split(")")[-1].split()[0]
     except OSError:
         return False
+
+
+def test_each_gpu_has_a_process_that_sees_it_alone_and_the_next_fleet_goes_to_whichever_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a GPU: jobs whose device names two train on the CPU, in the processes that the GPUs would have."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    monkeypatch.setattr(devices, "is_host", lambda name: False)
+    monkeypatch.setattr(relocate, "places", lambda name: ("cuda:0", "cuda:1"))
+    monkeypatch.setattr(processes, "GPU", "cpu")
+    started: list[tuple[str, str]] = []
+    begin = processes._started
+
+    def watched(place: str) -> processes.Worker:
+        worker = begin(place)
+        environment = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
+        (seen,) = (v.partition(b"=")[2] for v in environment if v.startswith(b"CUDA_VISIBLE_DEVICES="))
+        started.append((place, seen.decode()))
+        return worker
+
+    monkeypatch.setattr(processes, "_started", watched)
+    reports = list(processes.run([job(tmp_path, 10, n) for n in range(5)], Library()))
+    assert sorted(r.run for r in reports if isinstance(r, RunEnded)) == [f"run{n}" for n in range(5)]
+    assert sorted(started) == [("cuda:0", "6"), ("cuda:1", "7")]
+    trained_by = {r.where.split(" on ")[0] for r in reports if isinstance(r, Begun)}
+    assert len(trained_by) == 2
+
+
+@pytest.mark.parametrize(("device", "count"), [("cuda", 3), ("cuda:0,2", 2), ("cuda:2,0,2", 2), ("cuda:1", 1)])
+def test_a_device_names_all_gpus_or_some(device: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert len(devices.places(device)) == count
+    assert len(relocate.places(device)) == count
+
+
+def test_gpus_that_are_not_there_are_refused_where_asked_and_passed_over_where_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigurationError, match="2 CUDA devices"):
+        devices.places("cuda:1,4")
+    for wrong in ("cuda:1,x", "cpu,1", "cuda:0,"):
+        with pytest.raises(ConfigurationError, match="device must be"):
+            devices.places(wrong)
+    assert relocate.places("cuda:1,4") == ("cuda:1",)
+    assert relocate.places("cuda:5,4") == ("cuda",)
+
+
+def test_a_sweep_on_several_gpus_trains_in_a_process_for_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jobs = [job(tmp_path, 10, n) for n in range(3)]
+    local = launchers.chosen("local")
+    assert sweep._with_all_devices(local, jobs) == (local, None)
+    monkeypatch.setattr(relocate, "places", lambda name: ("cuda:0", "cuda:1"))
+    launcher, note = sweep._with_all_devices(local, jobs)
+    assert (launcher.name, str(note)[:7]) == ("processes", "2 GPUs:")
+    assert sweep._with_all_devices(local, jobs[:1]) == (local, None)

@@ -17,7 +17,8 @@ from commands import unroll
 from unroll.base import locks
 from unroll.base.errors import RunError
 from unroll.sweep.folder import SweepFolder
-from unroll.sweep.launchers import Progressed
+from unroll.sweep.journal import Journal
+from unroll.sweep.launchers import Begun, Lost, Progressed
 from unroll.sweep.standing import Standing, standing
 
 
@@ -34,11 +35,10 @@ def test_while_it_is_at_work_the_fleet_that_trains_is_running_and_others_wait(tm
     assert seen is not None
     first, second = seen.fleets
     assert (first.state, first.batch, first.batches, first.runs, first.ended) == ("running", 6, 10, 2, 0)
-    assert f"process {os.getpid()} on" in str(first.holder)
-    assert first.holder == seen.driver or first.holder
+    assert f"process {os.getpid()} on" in str(first.where)
     assert first.seconds_left is not None
     assert first.seconds_left > 0
-    assert (second.state, second.batch, second.holder) == ("waiting", 0, None)
+    assert (second.state, second.batch, second.where) == ("waiting", 0, None)
     after = standing(SweepFolder(tmp_path))
     assert after.counted() == {"ended": 2}
     assert after.driver is None
@@ -67,7 +67,36 @@ def test_a_run_that_another_machine_trains_is_running_there(tmp_path: Path) -> N
     (run / locks.NAME).write_text("77\nnode9\n")
     fleets = standing(SweepFolder(tmp_path)).fleets
     assert sorted(fleet.state for fleet in fleets) == ["ended", "running"]
-    assert any("process 77 on node9" in str(fleet.holder) for fleet in fleets)
+    assert any("process 77 on node9" in str(fleet.where) for fleet in fleets)
+
+
+def test_what_the_driver_heard_says_where_a_fleet_trains_and_how_often_it_was_lost(tmp_path: Path) -> None:
+    sweep = SweepFolder(tmp_path)
+    sweeping.drive(tmp_path, sweeping.small(seed=range(2)), most=1)
+    one, two = (fleet.runs[0] for fleet in sweep.plan.fleets)  # type: ignore[union-attr]
+    for name in (one, two):  # what stands on this machine while another one trains
+        sweep.run(name).status = {**sweep.run(name).status, "state": "new", "batch": 0}
+
+    journal = Journal(sweep)
+    journal.take(Begun("1", 3, "process 7 on node1"))
+    journal.take(Lost("1", "node1 died"))
+    journal.take(Begun("1", 5, "process 9 on node2"))
+    journal.take(Progressed("1", 8, 0.1, 0.0))
+    journal.write()
+    with sweep.locked():
+        first, second = standing(sweep).fleets
+        assert (first.state, first.where, first.batch, first.lost) == ("running", "process 9 on node2", 8, 1)
+        assert first.reason == "node1 died"
+        assert first.seconds_left is not None
+        assert (second.state, second.where, second.lost) == ("waiting", None, 0)
+    assert standing(sweep).fleets[0].state == "waiting"  # nobody drives it: what was heard is old
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"fleets": 3}', '{"fleets": {"1": 4}}', "[" * 100_000])
+def test_a_file_of_what_was_heard_that_says_nothing_is_passed_over(tmp_path: Path, content: str) -> None:
+    sweeping.drive(tmp_path, sweeping.small(seed=range(2)), most=2)
+    (tmp_path / "fleets.json").write_text(content)
+    assert states(tmp_path) == ["ended"]
 
 
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:

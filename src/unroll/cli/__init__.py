@@ -23,6 +23,7 @@ from unroll.cli import (
     reproduce,
     sample,
     score,
+    study,
     sweep,
     train,
 )
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export.export,
     "sweep": sweep.sweep,
     "reproduce": reproduce.reproduce,
+    "study": study.study,
     "report": report.report,
     "bench": bench.bench,
     "check": check.check,

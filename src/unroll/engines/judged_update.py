@@ -52,6 +52,10 @@ class JudgedUpdate(Update):
         fleet.reason_M.copy_(torch.where(bad_M, reason_M, fleet.reason_M))
         return going_M & ~bad_M
 
+    def norm_M(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The norm of all gradients of each run: [M]. In float64, so that padding reaches no digit that is shown."""
+        return norms.norm_M(gradients, torch.float64)
+
     def scale_M(self, gradients: Mapping[str, Tensor]) -> Tensor | None:
         """What clipping by norm multiplies each run's gradients by: [M]; None where no run has a limit."""
         limit = self.fleet.norm_limit

@@ -33,7 +33,7 @@ WORDS = {
     },
     "scheme": "How to train and to sample, with k1 and k2: a Scheme; SCHEMES holds the paper's.",
     "loss": "Which positions of a window carry a loss, and how much: equal, last, linear, exponential.",
-    "state": "Where a window's first state comes from: learned or carried.",
+    "state": "Where a window's first state comes from: learned, carried or zero.",
     "k3": "How many last positions carry a loss; None is as many as the loss says.",
     "normalise": "Whether the weights of the loss sum to 1.",
     "reset": "When a carried state is reset: epoch, never, or a probability for each window.",

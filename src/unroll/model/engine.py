@@ -22,6 +22,7 @@ from unroll.corpus.batches import Batch, Batches
 from unroll.experiment.experiment import Experiment
 from unroll.model.dropout import Dropout
 from unroll.model.gradients import Decay, NormLimit
+from unroll.model.gradients import norm_M as gradients_norm_M
 from unroll.model.head import Head
 from unroll.model.network import Network, States
 from unroll.model.optimisers import Optimiser
@@ -48,6 +49,7 @@ class FleetTensors:
     reason_M: Tensor  # 1: the loss was not finite; 2: a gradient was not
     loss_sum_M: Tensor  # the sum of losses since the last evaluation
     loss_count_M: Tensor
+    largest_2M: Tensor  # since the last evaluation: the largest loss of a batch, and the largest gradient norm
     decay: Decay | None = None  # how weights decay; None where those of no run do
     norm_limit: NormLimit | None = None  # of all gradients of a run; None where no run has one
 
@@ -74,6 +76,10 @@ class Update(ABC):
 
         A run takes the update if it has not ended, and its loss and its gradients are finite.
         """
+
+    def norm_M(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The norm of all gradients of each run, before clipping by norm: [M]."""
+        return gradients_norm_M(gradients)
 
     @abstractmethod
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:

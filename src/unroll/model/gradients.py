@@ -43,6 +43,13 @@ def scale_M(gradients: Mapping[str, Tensor], limit: NormLimit) -> Tensor:
     return scale_of(torch.stack(norms), limit.limit_M)
 
 
+def norm_M(gradients: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> Tensor:
+    """The norm of all gradients of each run, to be looked at and not to compute with: [M]. It is with their padding."""
+    of_each = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=dtype) for g in gradients.values()]
+    norms_M: Tensor = torch.linalg.vector_norm(torch.stack(of_each), dim=0)
+    return norms_M
+
+
 def scale_of(norm_M: Tensor, limit_M: Tensor) -> Tensor:
     """The same, from the norms. A run without a limit keeps its gradients, whatever their norm."""
     scale = (limit_M / (norm_M + EPSILON)).clamp(max=1.0)

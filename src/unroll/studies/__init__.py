@@ -1,1 +1,1 @@
-"""The paper, the benchmark against peers, and the contracts behind `unroll check`."""
+"""The paper and what lies beyond it, the benchmark against peers, and the contracts behind `unroll check`."""

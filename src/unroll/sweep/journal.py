@@ -13,7 +13,7 @@ from typing import Any
 
 from unroll.base.errors import SaveError
 from unroll.sweep.folder import SweepFolder
-from unroll.sweep.launchers import Begun, Lost, Progressed, Report
+from unroll.sweep.launchers import Begun, Failed, Lost, Progressed, Report
 
 OFTEN = 2.0  # seconds between two writes
 
@@ -34,7 +34,8 @@ class Journal:
 
     def __init__(self, folder: SweepFolder) -> None:
         self.folder = folder
-        self.fleets: dict[str, dict[str, Any]] = folder.fleets
+        # Where fleets trained under an earlier driver is over.
+        self.fleets: dict[str, dict[str, Any]] = {name: {**old, "where": None} for name, old in folder.fleets.items()}
         self.began: dict[str, tuple[float, int]] = {}  # the clock and the batch at which each began, this time
         self.written, self.changed = 0.0, False
 
@@ -49,6 +50,8 @@ class Journal:
         elif isinstance(report, Lost):
             entry = self._entry(report)
             entry.update(where=None, lost=int(entry.get("lost", 0)) + 1, reason=report.reason)
+        elif isinstance(report, Failed):
+            self._entry(report).update(where=None)
         else:
             return
         self.changed = True

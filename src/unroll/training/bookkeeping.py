@@ -27,7 +27,7 @@ from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
 from unroll.training import orphans, stopping
 from unroll.training.best_weights import BestWeights
 from unroll.training.events import Ended, Evaluated, Event, Resumed, Warned
-from unroll.training.learner import Learner
+from unroll.training.learner import LARGEST, Learner
 from unroll.training.signals import Watch
 from unroll.training.stopping import Ending
 
@@ -206,6 +206,8 @@ class Bookkeeping:
         if BEST_BATCH in checkpoint.facts or checkpoint.best:
             of_best = self.learner.weights(m).items()
             expected |= {BEST_PREFIX + name: (t.shape, t.dtype) for name, t in of_best}
+        if LARGEST not in checkpoint.tensors:  # an older version's
+            del expected[LARGEST]
         if expected != {name: (t.shape, t.dtype) for name, t in checkpoint.tensors.items()}:
             raise RunError(f"The checkpoint of batch {checkpoint.batch:,} in {path} is another model's.")
 
@@ -299,9 +301,9 @@ class Bookkeeping:
                 lines[m][part] = {procedure: lines[m][part][procedure] for procedure in own_first}
         self.evaluating += time.perf_counter() - began
         # Nothing after this can be interrupted: the means begin anew.
-        for m, loss in zip(due, self.learner.take_losses(due), strict=True):
+        for m, since in zip(due, self.learner.take(due), strict=True):
             rate = self.learner.rates.recorded(m, self.learner.count)
-            lines[m] |= {"loss": loss, **rate, "seconds": round(self.seconds, 6), "fleet": len(self.folders)}
+            lines[m] |= {**since._asdict(), **rate, "seconds": round(self.seconds, 6), "fleet": len(self.folders)}
         return lines, reasons
 
     def _sample(self, m: int) -> dict[str, Any] | None:

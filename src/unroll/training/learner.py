@@ -29,6 +29,18 @@ from unroll.training.learning_rates import LearningRates
 REASONS = {1: "the loss was not finite", 2: "a gradient was not finite"}
 
 
+LARGEST = "progress.largest"  # of a checkpoint, which older versions did not have
+DIGITS = 6  # of the largest loss and norm: further ones depend on how they are summed
+
+
+class Since(NamedTuple):
+    """What the batches since the last evaluation were like; None where there were none, or it is not known."""
+
+    loss: float | None  # nats per token, their mean
+    largest_loss: float | None  # of one batch
+    largest_gradient_norm: float | None  # of all gradients of one batch, before clipping by norm
+
+
 class Look(NamedTuple):
     """How all runs stand, copied from the device at once."""
 
@@ -36,6 +48,8 @@ class Look(NamedTuple):
     reason_M: NDArray[np.float64]
     loss_sum_M: NDArray[np.float64]
     loss_count_M: NDArray[np.float64]
+    largest_loss_M: NDArray[np.float64]
+    largest_norm_M: NDArray[np.float64]
 
     def stopped(self, m: int) -> tuple[int, str] | None:
         """The batch at which a run diverged, and why; None if it did not."""
@@ -46,6 +60,18 @@ class Look(NamedTuple):
         """Nats per token, the mean over the batches since the loss was last taken; None if there were none."""
         count = int(self.loss_count_M[m])
         return float(self.loss_sum_M[m]) / count if count else None
+
+    def since(self, m: int) -> Since:
+        """The loss with the largest loss and gradient norm of the same batches."""
+        loss = self.loss(m)
+        if loss is None:
+            return Since(None, None, None)
+        return Since(loss, _known(self.largest_loss_M[m]), _known(self.largest_norm_M[m]))
+
+
+def _known(value: float) -> float | None:
+    """A number; none where it is too large for one, or where a checkpoint of before it was kept said nothing."""
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
 class Learner:
@@ -81,6 +107,7 @@ class Learner:
             reason_M=self._per_run([0] * len(experiments), torch.long),
             loss_sum_M=self._per_run([0.0] * len(experiments), torch.float64),
             loss_count_M=self._per_run([0] * len(experiments), torch.long),
+            largest_2M=self._per_run([[0.0] * len(experiments)] * 2, torch.float64),
             decay=self._decay(),
             norm_limit=self._norm_limit(),
         )
@@ -117,11 +144,22 @@ class Learner:
         """NLLs, their gradients, the update, and the states that the next windows start from."""
         with self.update.computing():
             nll_MBK, state = self.model.nll(batch, self.carried)
+            loss_before_M = self.fleet.loss_sum_M.clone()
             alive_M, gradients = self.update.judged(nll_MBK.transpose(1, 2))
         with torch.no_grad():
+            self._keep_largest(self.fleet.loss_sum_M - loss_before_M, gradients, alive_M)
             self.update.change(gradients, alive_M)
             if self._carry:
                 self._carry_on(state, alive_M & self._carries_M)
+
+    def _keep_largest(self, loss_M: Tensor, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Keep the largest loss and gradient norm on the device, so that the host waits for neither.
+
+        The loss is what the sum of losses grew by. A batch that ends a run is in none of them.
+        """
+        largest_2M = self.fleet.largest_2M
+        seen_2M = torch.stack((loss_M, self.update.norm_M(gradients).double()))
+        largest_2M.copy_(torch.maximum(largest_2M, torch.where(alive_M, seen_2M, 0.0)))
 
     def _carry_on(self, state: States, moves_M: Tensor) -> None:
         for old_layer, new_layer in zip(self.carried, state, strict=True):
@@ -133,19 +171,25 @@ class Learner:
         parameters = [p.detach() for p in self.model.parameters.values()]
         moments = [m for of_parameter in self.moments.values() for m in of_parameter]
         carried = [s for state in self.carried for s in state]
-        return [*parameters, *moments, *carried, *self.fleet.progress]
+        return [*parameters, *moments, *carried, *self.fleet.progress, self.fleet.largest_2M]
 
     def look(self) -> Look:
         """How all runs stand: one copy from the device."""
-        return Look(*torch.stack([tensor_M.double() for tensor_M in self.fleet.progress]).cpu().numpy())
+        progress = [tensor_M.double() for tensor_M in (*self.fleet.progress, *self.fleet.largest_2M)]
+        return Look(*torch.stack(progress).cpu().numpy())
 
     def take_losses(self, runs: Sequence[int]) -> list[float | None]:
         """The losses of these runs; their means begin anew."""
+        return [since.loss for since in self.take(runs)]
+
+    def take(self, runs: Sequence[int]) -> list[Since]:
+        """What the batches of these runs were like; means and maxima begin anew."""
         look = self.look()
         slots = torch.tensor(runs, device=self.engine.device)
         self.fleet.loss_sum_M[slots] = 0.0
         self.fleet.loss_count_M[slots] = 0
-        return [look.loss(m) for m in runs]
+        self.fleet.largest_2M[:, slots] = 0.0
+        return [look.since(m) for m in runs]
 
     def end(self, m: int, batch: int | None = None) -> None:
         """Train a run no further than it is, or than to a batch: its slot stays, masked."""
@@ -164,6 +208,7 @@ class Learner:
             held |= {f"optimiser.{moment}.{name}": value for name, value in kept.items()}
         held["progress.loss_sum"] = self.fleet.loss_sum_M[m].cpu().reshape(1)
         held["progress.loss_count"] = self.fleet.loss_count_M[m].cpu().reshape(1)
+        held[LARGEST] = self.fleet.largest_2M[:, m].cpu().contiguous()
         held["progress.stopped"] = torch.stack((self.fleet.stopped_M[m], self.fleet.reason_M[m])).cpu()
         return held
 
@@ -180,6 +225,7 @@ class Learner:
                     s[m] = held[f"carried.{layer}.{name}"].to(self.model.device)
             self.fleet.loss_sum_M[m] = held["progress.loss_sum"][0]
             self.fleet.loss_count_M[m] = held["progress.loss_count"][0]
+            self.fleet.largest_2M[:, m] = held[LARGEST].to(self.model.device) if LARGEST in held else math.nan
             self.fleet.stopped_M[m], self.fleet.reason_M[m] = held["progress.stopped"].to(self.model.device)
 
     def _carried(self, m: int) -> dict[str, Tensor]:

@@ -91,8 +91,10 @@ class CompiledUpdate(JudgedUpdate):
     def scale_M(self, gradients: Mapping[str, Tensor]) -> Tensor | None:
         """What clipping by norm multiplies each run's gradients by: [M]; None where no run has a limit."""
         limit = self.fleet.norm_limit
-        if limit is None:
-            return None
+        return None if limit is None else scale_of(self.norm_M(gradients), limit.limit_M)
+
+    def norm_M(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The norm of all gradients of each run: [M]."""
         tensors = list(gradients.values())
         squares_nM = tensors[0].new_empty(len(tensors), len(tensors[0]))
         # A table of tensors, not of pieces, which lie elsewhere where a vocabulary is padded.
@@ -103,7 +105,7 @@ class CompiledUpdate(JudgedUpdate):
         total_M = squares_nM[0]
         for squares_M in squares_nM[1:]:  # in this order, whatever M is
             total_M = total_M + squares_M
-        return scale_of(total_M.sqrt(), limit.limit_M)
+        return total_M.sqrt()
 
 
 @cache

@@ -8,7 +8,7 @@ from unroll.experiment.experiment import Experiment
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper.experiments import title
 from unroll.studies.paper.figures import Series
-from unroll.studies.paper.records import CARRIED, Curve, Points, significant
+from unroll.studies.paper.records import CARRIED, LARGEST, Curve, Points, significant
 
 
 def curve_of_run(experiment: Experiment, series: Series, corpus: Corpus, run: RunFolder) -> Curve:
@@ -22,6 +22,8 @@ def curve_of_run(experiment: Experiment, series: Series, corpus: Corpus, run: Ru
         **{p: [significant(line["perplexity"].get(p), 6) for line in lines] for p in ("windowed", "progressive")},
         "seconds": [significant(line["seconds"], 4) for line in lines],
     }
+    for name in LARGEST:
+        points[name] = [significant(line.get(name), 6) for line in lines]
     if experiment.evaluate_carried:
         points[CARRIED] = [significant(line.get("carried"), 6) for line in lines]
     stopped = status["state"] == "stopped"

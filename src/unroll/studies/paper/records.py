@@ -24,6 +24,8 @@ FORMAT = 1
 MOST_BYTES, MOST_VALUES = 64 * untrusted.MEGABYTE, 1 << 22  # of a record that is read
 COLUMNS = ("batch", "sequences", "loss", "windowed", "progressive", "seconds")
 CARRIED = "carried"  # a column of some curves: progressive from the states that training carried, the median over rows
+# Of a batch, since the point before: nats a token, and the norm of all gradients. Older records have neither.
+LARGEST = ("largest_loss", "largest_gradient_norm")
 UNSTABLE = 1.1  # times the lowest so far, or times scheme 3's
 
 Points = dict[str, list[Any]]
