@@ -63,15 +63,6 @@ class Job:
         """The same job on this device."""
         return replace(self, experiments=tuple(replace(one, device=device) for one in self.experiments))
 
-    @property
-    def device(self) -> str:
-        """The device that all its runs share; it may name several, of which one trains them."""
-        return self.experiments[0].device
-
-    def on(self, device: str) -> Job:
-        """The same job on this device."""
-        return replace(self, experiments=tuple(replace(one, device=device) for one in self.experiments))
-
 
 @dataclass(frozen=True)
 class Report:

@@ -198,14 +198,14 @@ class Team:
             try:
                 attempt.arrivals.place(said)
             except RunError as error:
-                self._end(attempt)
+                self._end(attempt, cancel=True)
                 yield Failed(job.fleet, unended(job), " ".join(error.problems))
             except OSError as error:
-                yield from self._lost(attempt, f"What it made did not arrive: {error.strerror or error}")
+                yield from self._lost(attempt, f"What it made did not arrive: {error.strerror or error}", cancel=True)
             else:
                 yield from self._notes(attempt)
         elif isinstance(said, Done):
-            self._end(attempt, cancel=False)
+            self._end(attempt)
         elif isinstance(said, Stopped):
             yield from self._lost(attempt, f"Its worker was stopped by signal {said.signal}")
         elif isinstance(said, Full):
@@ -214,13 +214,13 @@ class Team:
             yield from self._lost(attempt, f"{attempt.where or 'Its worker'} has no room: {said.reason}")
         elif isinstance(said, Apart):
             self.shared = None
-            self._again(attempt, counts=False)
+            self._again(attempt)
             yield from self._once(
                 "", "A node does not see the sweep's folder: from now on files travel through the driver."
             )
         elif isinstance(said, Unfit):
             self.cluster.unfit.add(said.node)
-            self._again(attempt, counts=False)
+            self._again(attempt)
             yield from self._once(
                 "", f"The node {said.node[:8]} has other versions ({said.versions}) and trains nothing."
             )
@@ -252,19 +252,19 @@ class Team:
         alive = self.cluster.alive()
         dead = [attempt for attempt in self.attempts if attempt.node and attempt.node not in alive]
         for attempt in dead:
-            yield from self._lost(attempt, f"Its node is gone ({attempt.where})")
+            yield from self._lost(attempt, f"Its node is gone ({attempt.where})", cancel=True)
         if dead:  # what was on its way there has not arrived, and never will
             for attempt in [attempt for attempt in self.attempts if not attempt.node]:
-                self._again(attempt, counts=False)
+                self._again(attempt, cancel=True)
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def _lost(self, attempt: Attempt, reason: str) -> Iterator[Report]:
+    def _lost(self, attempt: Attempt, reason: str, cancel: bool = False) -> Iterator[Report]:
         """Give an attempt up and try its fleet again, unless that was in vain too often."""
         job, before = attempt.job, self.in_vain[attempt.job.fleet]
         in_vain = 0 if attempt.arrivals.progress() > attempt.begun else before + 1
         left = unended(job)
-        self._end(attempt)
+        self._end(attempt, cancel)
         if not left:
             return
         yield Lost(job.fleet, f"{reason}.")
@@ -274,11 +274,12 @@ class Team:
         else:
             self.waiting.insert(0, Waiting(job, in_vain))
 
-    def _again(self, attempt: Attempt, counts: bool) -> None:
-        self._end(attempt)
-        self.waiting.insert(0, Waiting(attempt.job, self.in_vain[attempt.job.fleet] + counts))
+    def _again(self, attempt: Attempt, cancel: bool = False) -> None:
+        """Try a fleet again that has not begun."""
+        self._end(attempt, cancel)
+        self.waiting.insert(0, Waiting(attempt.job, self.in_vain[attempt.job.fleet]))
 
-    def _end(self, attempt: Attempt, cancel: bool = True) -> None:
+    def _end(self, attempt: Attempt, cancel: bool = False) -> None:
         """Hear no more of an attempt; its folder leads nowhere from now on."""
         if not attempt.over:
             attempt.over = True
@@ -302,7 +303,7 @@ class Team:
         """Let all workers save, and put what they saved where it belongs."""
         self.waiting.clear()
         for attempt in [attempt for attempt in self.attempts if not attempt.node]:
-            self._end(attempt)  # nobody has begun with it
+            self._end(attempt, cancel=True)  # nobody has begun with it
         if self.bell is not None and self.attempts:
             self.bell.ring.remote()
         until = time.monotonic() + PATIENCE
@@ -315,4 +316,4 @@ class Team:
         """Hear nobody any more."""
         self.waiting.clear()
         for attempt in list(self.attempts):
-            self._end(attempt)
+            self._end(attempt, cancel=True)

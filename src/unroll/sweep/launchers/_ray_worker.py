@@ -113,7 +113,7 @@ def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[An
                     mail = [before for before in mail if not isinstance(before, Progressed)]
                 mail.append(_seen_from_the_driver(report, outs, job.outs))
                 news = outbox.news()
-                yield from news
+                yield from (message for message in news)  # Ray sends into what it iterates over: a list has no `send`
                 if news or isinstance(report, Begun | Failed) or time.monotonic() - sent > errand.every:
                     yield tuple(mail)
                     mail, sent = [], time.monotonic()
@@ -121,7 +121,7 @@ def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[An
             last = Stopped(error.signal_number)
         except SaveError as error:
             last = Full(_elsewhere(str(error), outs, job.outs))
-        yield from outbox.news()
+        yield from (message for message in outbox.news())
         yield (*mail, last)
 
 
