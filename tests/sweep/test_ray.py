@@ -271,3 +271,20 @@ def test_scratch_folders_of_killed_workers_are_removed_and_those_in_use_are_not(
         assert time.monotonic() - began < 30
         assert not dead.exists()
         assert (alive / "file").exists()
+
+
+def test_a_worker_that_is_asked_to_stop_as_it_begins_saves_what_can_be_gone_on_with(tmp_path: Path) -> None:
+    mine = job(tmp_path / "ours")
+    arrivals, watch, thing = Arrivals(mine, Library()), Watch(), None
+    for message in _ray_worker.attempt(errand(mine, None), Library(), watch):
+        for thing in message:
+            if isinstance(thing, Copies):
+                arrivals.place(thing)
+            elif isinstance(thing, launchers.Begun):
+                watch.number = signal.SIGINT
+    assert thing == _ray_parcels.Stopped(signal.SIGINT)
+    arrivals.release()
+    assert [RunFolder(out).status["state"] for out in mine.outs] == ["interrupted"] * 2
+    list(local.run([mine], Library()))
+    list(local.run([job(tmp_path / "theirs")], Library()))
+    assert sweeping.result(tmp_path / "ours") == sweeping.result(tmp_path / "theirs")

@@ -81,12 +81,13 @@ class Arrivals:
             folder.experiment = experiment
         self._hold(copies.run)
         checkpoints = Checkpoints(folder.path / CHECKPOINTS)
-        if not any(parcel.name == WEIGHTS for parcel in copies.parcels):
+        ends = any(parcel.name == WEIGHTS for parcel in copies.parcels)
+        if not ends:
             checkpoints.drop(after=max(copies.kept, default=-1))  # the worker went on from an earlier one
         for parcel in copies.parcels:
             _put(folder.path, parcel)
         there = checkpoints.batches()
-        if folder.has_ended():
+        if ends:
             folder.drop_checkpoints()
         elif not set(there).isdisjoint(copies.kept):
             for batch in set(there).difference(copies.kept):

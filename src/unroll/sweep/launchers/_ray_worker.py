@@ -106,9 +106,6 @@ def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[An
         try:
             reports = held.enter_context(closing(_generator(replace(job, outs=outs), library)))
             for report in reports:
-                if watch.number is not None:
-                    reports.close()  # which saves
-                    raise Interrupted(watch.number)
                 if isinstance(report, Progressed):  # the last one says it all
                     mail = [before for before in mail if not isinstance(before, Progressed)]
                 mail.append(_seen_from_the_driver(report, outs, job.outs))
@@ -117,6 +114,9 @@ def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[An
                 if news or isinstance(report, Begun | Failed) or time.monotonic() - sent > errand.every:
                     yield tuple(mail)
                     mail, sent = [], time.monotonic()
+                if watch.number is not None:
+                    reports.close()  # which saves
+                    raise Interrupted(watch.number)
         except Interrupted as error:
             last = Stopped(error.signal_number)
         except SaveError as error:
