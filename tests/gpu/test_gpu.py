@@ -244,3 +244,18 @@ def test_a_fleet_is_evaluated_on_cuda_as_the_runs_alone_on_the_cpu() -> None:
             (truth,) = token_nll(alone, [ids[m]], 9, procedure)
             torch.testing.assert_close(nll_by_run[m], truth, rtol=1e-4, atol=1e-5)
             assert float((rough[m] - truth).abs().mean()) < 0.01
+
+
+@pytest.mark.parametrize(("kernel", "precision"), KERNELS)
+def test_the_largest_loss_and_gradient_norm_of_replayed_steps_are_those_of_the_cpu(kernel: str, precision: str) -> None:
+    runs = [experiment(precision=precision, seed=seed) for seed in (1, 2)]
+    corpora = [text(), text()]
+    found = []
+    for device, its_kernel in ((CPU, "reference"), (CUDA, kernel)):
+        learner = Learner(runs, corpora, engine_of(device, its_kernel))
+        for _ in range(20):
+            learner.step()
+        found.append(learner.take([0, 1]))
+    for cpu, cuda in zip(*found, strict=True):
+        assert cuda.largest_loss == pytest.approx(cpu.largest_loss, rel=1e-4)
+        assert cuda.largest_gradient_norm == pytest.approx(cpu.largest_gradient_norm, rel=1e-3)

@@ -44,6 +44,7 @@ READING_A_SWEEP = (
     RESUME_SWEEP,
     "report {given}/sweep {given}/run --out {out}/page.html",
     "sweep --resume {given}/sweep --plan --json",
+    "sweep --status {given}/sweep --json",
 )
 TRAIN = "train {corpus} --out {out}/new " + TRAINING
 READING_IDS = (TRAIN, "eval {given}/run --json", "data info {corpus} --json")
@@ -58,7 +59,10 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"given/half/{name}", READING_HALF
     for name in ("batch-000000006.safetensors", "batch-000000007.safetensors", "batch-000000008.safetensors"):
         yield f"given/half/checkpoints/{name}", READING_HALF
-    for name in ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "table.csv.partial", "runs"):
+    for name in (
+        *("sweep.json", "plan.json", "failures.json", "fleets.json", "table.csv", "table.json"),
+        *("table.csv.partial", "runs"),
+    ):
         yield f"given/sweep/{name}", READING_A_SWEEP
     for folder in (SWEPT, CUT):
         yield folder, READING_A_SWEEP
