@@ -56,9 +56,19 @@ def on_the_cpu(kernel: str, cell: str, peepholes: str) -> bool:
     return kernels.load(kernel).supports(outline, CPU) is None
 
 
+# They start a cluster, or a process for each job: their rules take a minute.
+SLOW_PLUGINS = {("launchers", "ray"), ("launchers", "slurm")}
+
+
+def marks(family: str, name: str) -> list[pytest.MarkDecorator]:
+    """What marks the tests of a plug-in."""
+    return [pytest.mark.slow] if (family, name) in SLOW_PLUGINS else []
+
+
 def every_plugin(family: str) -> pytest.MarkDecorator:
     """Run a test for every file of a plug-in folder: a new file is tested without an edit."""
-    return pytest.mark.parametrize("name", plugins.names(family))
+    names = [pytest.param(name, marks=marks(family, name)) for name in plugins.names(family)]
+    return pytest.mark.parametrize("name", names)
 
 
 def tiny(**changes: Any) -> Experiment:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import unroll
 from dropping import FOLDER, dropped_in
+from helpers import marks
 
 from unroll.base import plugins
 from unroll.model.cells import RecurrentCell, gru
@@ -18,7 +19,11 @@ from unroll.model.optimisers import rmsprop
 from unroll.sampling.decoding import top_k
 from unroll.studies import contracts
 
-BUILT_IN = [(family, name) for family in plugins.FAMILIES for name in plugins.built_in(family)]
+BUILT_IN = [
+    pytest.param(family, name, marks=marks(family, name))
+    for family in plugins.FAMILIES
+    for name in plugins.built_in(family)
+]
 DROPPED = [
     (family, path.stem.replace("_", "-"))
     for family in plugins.FAMILIES
