@@ -146,6 +146,40 @@ def recovery(folder: Path, times: int) -> list[float]:
     return found
 
 
+def plan(record: dict[str, Any]) -> dict[str, Any]:
+    """What 10,000 runs of hidden 512 on 100 GPUs would ask of the driver, in fleets of 16, by what was measured."""
+    from unroll.sweep.launchers._ray_team import LEAST, MESSAGES
+    from unroll.training.bookkeeping import SAVE_SECONDS
+
+    runs, gpus, beside = 10_000, 100, 16
+    ray = record["launchers"]["ray"]
+    small, large = (next(t for t in record["travels"] if (t["shared_folder"], t["hidden"]) == k) for k in PLANNED)
+    a_fleet = ray["driver_processor_seconds"] / ray["runs"]
+    a_message = a_fleet / small["messages"]
+    saves = gpus * (beside + 1) / SAVE_SECONDS
+    words = gpus / max(LEAST, gpus / MESSAGES)
+    return {
+        "runs": runs,
+        "gpus": gpus,
+        "runs_a_fleet": beside,
+        "fleets": runs // beside,
+        "driver_ms_a_fleet": round(1000 * a_fleet, 1),
+        "driver_ms_a_message": round(1000 * a_message, 2),
+        "messages_a_second_of_progress": round(words, 1),
+        "messages_a_second_of_saves": round(saves, 1),
+        "driver_share_of_a_core": round(a_message * (saves + words), 2),
+        "MB_a_second_through_the_driver_with_a_shared_folder": round(saves * small["bytes_of_a_save"] / 1e6, 2),
+        "MB_a_second_to_a_disk_at_a_save_every_10_s": round(
+            gpus * beside * large["bytes_of_a_save"] / SAVE_SECONDS / 1e6
+        ),
+        "MB_a_second_at_a_save_every_10_minutes": round(gpus * beside * large["bytes_of_a_save"] / 600 / 1e6),
+        "driver_seconds_to_begin_and_end_all_fleets": round(a_fleet * runs / beside, 1),
+    }
+
+
+PLANNED = ((True, 512), (False, 512))
+
+
 def main() -> None:
     """Measure, print and record."""
     parser = argparse.ArgumentParser()
@@ -167,10 +201,11 @@ def main() -> None:
             print(launcher, record["launchers"][launcher], flush=True)
         record["travels"] = [travels(folder, shared, hidden) for shared in (True, False) for hidden in (8, 128, 512)]
         record["recovery_s"] = recovery(folder, 5)
+        record["plan"] = plan(record)
         record["load_after"] = [round(one, 1) for one in os.getloadavg()]
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps({key: record[key] for key in ("travels", "recovery_s")}, indent=1))
+    print(json.dumps({key: record[key] for key in ("travels", "recovery_s", "plan")}, indent=1))
 
 
 if __name__ == "__main__":

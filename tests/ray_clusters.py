@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # for a head that does not come back
 HEALTH = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
