@@ -158,6 +158,7 @@ def plan(record: dict[str, Any]) -> dict[str, Any]:
     a_message = a_fleet / small["messages"]
     saves = gpus * (beside + 1) / SAVE_SECONDS
     words = gpus / max(LEAST, gpus / MESSAGES)
+    saved = gpus * beside * large["bytes_of_a_save"] / 1e6  # MB, once by all
     return {
         "runs": runs,
         "gpus": gpus,
@@ -172,7 +173,7 @@ def plan(record: dict[str, Any]) -> dict[str, Any]:
         "MB_a_second_to_a_disk_at_a_save_every_10_s": round(
             gpus * beside * large["bytes_of_a_save"] / SAVE_SECONDS / 1e6
         ),
-        "MB_a_second_at_a_save_every_10_minutes": round(gpus * beside * large["bytes_of_a_save"] / 600 / 1e6),
+        "MB_a_second_at_a_save_every_10_minutes": round(saved / 600),
         "driver_seconds_to_begin_and_end_all_fleets": round(a_fleet * runs / beside, 1),
     }
 

@@ -4,6 +4,7 @@ const VERDICTS = {
   "holds": { kind: "good", sign: "✓" },
   "holds in part": { kind: "fair", sign: "◐" },
   "does not hold": { kind: "bad", sign: "✗" },
+  "cannot be told": { kind: "none", sign: "≈" },
 };
 
 function verdictTable(verdicts, figures) {
@@ -21,8 +22,8 @@ function verdictRows(verdict, chip, figures) {
   const { parts } = verdict;
   const whole = { rowspan: Math.max(parts.length, 1) };
   const cells = (part) => [
-    make("td", { class: part.held ? "held" : "failed" }, make("b", {}, `${part.held ? "✓" : "✗"} `, bdi(part.says)), ": ", bdi(part.measured)),
-    make("td", {}, bdi(part.threshold))];
+    make("td", { class: part.held === null ? "open" : part.held ? "held" : "failed" }, make("b", {}, `${part.held === null ? "≈" : part.held ? "✓" : "✗"} `, bdi(part.says)), ": ", bdi(part.measured)),
+    make("td", {}, bdi(part.threshold), ...(part.intervals ? [make("small", {}, " ", bdi(part.intervals))] : []))];
   const first = parts.length ? cells(parts[0]) : [make("td", {}, bdi(verdict.measured)), make("td", {}, bdi(verdict.threshold))];
   return [
     make("tr", { class: "first" }, make("th", { scope: "row", ...whole }, bdi(verdict.claim)), make("td", whole, bdi(verdict.words)),

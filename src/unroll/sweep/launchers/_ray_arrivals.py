@@ -17,9 +17,8 @@ from unroll.runs.checkpoints import Checkpoints
 from unroll.runs.folder import CHECKPOINTS, RunFolder
 from unroll.sweep.launchers import Job
 from unroll.sweep.launchers._ray_parcels import Copies, Parcel, contents, digest
+from unroll.training import following
 from unroll.training.preflight import refuse_another
-
-WEIGHTS = "weights.safetensors"
 
 
 class Arrivals:
@@ -81,17 +80,20 @@ class Arrivals:
             folder.experiment = experiment
         self._hold(copies.run)
         checkpoints = Checkpoints(folder.path / CHECKPOINTS)
-        ends = any(parcel.name == WEIGHTS for parcel in copies.parcels)
-        if not ends:
+        if not copies.ends:
             checkpoints.drop(after=max(copies.kept, default=-1))  # the worker went on from an earlier one
         for parcel in copies.parcels:
             _put(folder.path, parcel)
         there = checkpoints.batches()
-        if ends:
+        if copies.ends:
             folder.drop_checkpoints()
         elif not set(there).isdisjoint(copies.kept):
             for batch in set(there).difference(copies.kept):
                 checkpoints.path(batch).unlink(missing_ok=True)
+
+    def track(self, run: int) -> list[str]:
+        """Tell the trackers of a run that has ended; what went wrong, in words."""
+        return following.tell(self.folders[run], self.job.track)
 
     def _described(self, run: int) -> tuple[Experiment, Corpus]:
         experiment = self.job.experiments[run]

@@ -68,6 +68,11 @@ class Copies:
     parcels: tuple[Parcel, ...]
     kept: tuple[int, ...]
 
+    @property
+    def ends(self) -> bool:
+        """Whether the run has ended: its weights are among them."""
+        return any(parcel.name == "weights.safetensors" for parcel in self.parcels)
+
 
 @dataclass(frozen=True)
 class Arrived:

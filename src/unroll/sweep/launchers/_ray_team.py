@@ -75,6 +75,7 @@ class Team:
         self.attempts: list[Attempt] = []
         self.in_vain: dict[str, int] = {}
         self.bell: Any = None
+        self.tracks = True
         self._said: set[tuple[str, str]] = set()
         self._lonely_since: float | None = None
 
@@ -204,6 +205,7 @@ class Team:
                 yield from self._lost(attempt, f"What it made did not arrive: {error.strerror or error}", cancel=True)
             else:
                 yield from self._notes(attempt)
+                yield from self._tracked(attempt, said)
         elif isinstance(said, Done):
             self._end(attempt)
         elif isinstance(said, Stopped):
@@ -293,6 +295,13 @@ class Team:
     def _notes(self, attempt: Attempt) -> Iterator[Report]:
         notes, attempt.arrivals.notes = attempt.arrivals.notes, []
         yield from (Noted(attempt.job.fleet, note) for note in notes)
+
+    def _tracked(self, attempt: Attempt, copies: Copies) -> Iterator[Report]:
+        """Tell the trackers of a run that has ended: the driver alone has its folder. After a fault, no more."""
+        if copies.ends and self.tracks and attempt.job.track:
+            problems = attempt.arrivals.track(copies.run)
+            self.tracks = not problems
+            yield from (Noted(attempt.job.fleet, problem) for problem in problems)
 
     def _once(self, fleet: str, message: str) -> Iterator[Report]:
         if (fleet, message) not in self._said:

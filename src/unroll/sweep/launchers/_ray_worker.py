@@ -104,7 +104,7 @@ def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[An
         sent = time.monotonic()
         last: Done | Stopped | Full = Done()
         try:
-            reports = held.enter_context(closing(_generator(replace(job, outs=outs), library)))
+            reports = held.enter_context(closing(_generator(replace(job, outs=outs, track=()), library)))
             for report in reports:
                 if isinstance(report, Progressed):  # the last one says it all
                     mail = [before for before in mail if not isinstance(before, Progressed)]
