@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import comparisons
 import parity
 import preset_small
 import time_to_loss
@@ -42,6 +43,7 @@ def blocks() -> dict[str, dict[str, str]]:
             "parity": "\n".join(parity.verdict(parity.GPU)),
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
+        "compare.md": {f"compare-{name}": comparisons.block(name) for name in comparisons.names()},
         "training.md": {
             "preset-small": candidates(),
             "fine-tuning": fine_tuned(json.loads((RESULTS / "training" / "fine_tuning.json").read_text())),

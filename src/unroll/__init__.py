@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from unroll.runs.perplexities import Perplexity
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
+    from unroll.sweep.comparison.compare import compare
+    from unroll.sweep.comparison.shown import Comparison
     from unroll.sweep.sweep import train_all
     from unroll.training.events import Ended, Evaluated, Evaluating, Resumed, Stepped, Warned
     from unroll.training.from_weights import train_from
@@ -53,6 +55,8 @@ _HOMES = {
     "train_fleet": "training.loop",
     "train_from": "training.from_weights",
     "train_all": "sweep.sweep",
+    "compare": "sweep.comparison.compare",
+    "Comparison": "sweep.comparison.shown",
     "Run": "runs.loaded",
     "load": "runs.loaded",
     "Perplexity": "runs.perplexities",
@@ -86,6 +90,7 @@ _HOMES = {
 __all__ = [
     "PRESETS",
     "SCHEMES",
+    "Comparison",
     "Corpus",
     "Decoding",
     "Drift",
@@ -110,6 +115,7 @@ __all__ = [
     "UnrollError",
     "Warned",
     "__version__",
+    "compare",
     "from_torch",
     "grid",
     "hidden_states",

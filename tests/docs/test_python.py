@@ -13,7 +13,8 @@ from unroll.corpus.music.writing import write_midi
 from unroll.corpus.synthetic import Markov
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/python.md", "docs/music.md")]
+GUIDE = ("python", "music", "compare")
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in GUIDE))]
 PROGRAMS = {page: BLOCK.findall(page.read_text("utf-8")) for page in PAGES}
 every_program = pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: str(page.relative_to(ROOT)))
 

@@ -19,6 +19,7 @@ from going_on import CARRIED, corpus, experiment, result
 from unroll import Experiment, resume, train, train_fleet
 from unroll.base import atomic_files
 from unroll.base.errors import ConfigurationError, RunError
+from unroll.runs.folder import RunFolder
 from unroll.training import extension
 from unroll.training.bookkeeping import evaluation_points
 
@@ -117,9 +118,25 @@ def test_a_run_whose_settings_depend_on_its_length_is_refused(tmp_path: Path, mo
     )
 
 
-def test_one_of_a_fleet_does_not_keep_its_optimiser(tmp_path: Path) -> None:
-    runs = [experiment(seed=seed, keep_optimiser=True) for seed in (1, 2)]
-    with pytest.raises(ConfigurationError, match="for a run alone"):
+def test_a_fleet_gets_longer_as_a_whole_also_where_it_was_killed_between_two_of_its_runs(tmp_path: Path) -> None:
+    def runs(batches: int) -> list[Experiment]:
+        return [experiment(batches, **CARRIED, seed=seed, keep_optimiser=True) for seed in (1, 2)]
+
+    def outs(name: str) -> list[Path]:
+        return [tmp_path / f"{name}{seed}" for seed in (1, 2)]
+
+    list(train_fleet(runs(SHORT), [corpus()] * 2, outs("short")))
+    extension.open_again(RunFolder(outs("short")[0]), runs(LONG)[0], together=2)  # and here it is killed
+    list(train_fleet(runs(LONG), [corpus()] * 2, outs("short"), resume=True))
+    list(train_fleet(runs(LONG), [corpus()] * 2, outs("long")))
+    assert [result(out) for out in outs("short")] == [result(out) for out in outs("long")]
+    with pytest.raises(RunError, match="side by side with 1 others, and alone is another training"):
+        resume(outs("short")[0], 2 * LONG, corpus=corpus())
+
+
+def test_all_of_a_fleet_keep_their_optimisers_or_none(tmp_path: Path) -> None:
+    runs = [experiment(seed=seed, keep_optimiser=seed == 1) for seed in (1, 2)]
+    with pytest.raises(ConfigurationError, match="gets longer as a whole"):
         next(train_fleet(runs, [corpus(), corpus()], [tmp_path / "a", tmp_path / "b"]))
     assert not (tmp_path / "a").exists()
 

@@ -13,6 +13,7 @@ from unroll.base.version import VERSION
 from unroll.cli import (
     bench,
     check,
+    compare,
     data,
     drift,
     evaluate,
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "memorised": memorised.memorised,
     "export": export.export,
     "sweep": sweep.sweep,
+    "compare": compare.compare,
     "reproduce": reproduce.reproduce,
     "study": study.study,
     "report": report.report,
@@ -55,6 +57,8 @@ def _whole(name: str) -> Any:
         function = options.with_settings(train=Scheme, preset=Experiment)(function)
     elif name == "sweep":
         function = options.with_settings(lists=True, train=Scheme, preset=Experiment)(function)
+    elif name == "compare":
+        function = options.with_settings(preset=Experiment)(function)
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
     alone.command(name)(function)
     return typer.main.get_command(alone)
@@ -106,6 +110,7 @@ def unroll(
       unroll eval runs/first                                  its perplexity, under both procedures
       unroll score runs/first essay.txt --tokens              what it thinks of a text, token by token
       unroll sweep stdlib --preset small --scheme 1,2,3,4 --seeds 3 --out sweeps/first      many runs, one table
+      unroll compare stdlib --budget 10m                      which scheme for this text, and how sure that is
 
     \b
     A scheme is a training procedure and a sampling procedure:

@@ -18,7 +18,7 @@ from unroll.cli.screen import console, dim, duration, say, show, warn
 from unroll.sweep import table
 from unroll.sweep.answers import Standing, answers
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
-from unroll.sweep.sweep import Planned, in_words
+from unroll.sweep.sweep import Planned, Stage, in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,8 +32,11 @@ COLUMNS_FROM = (46, 62, 72)  # widths from which there is room for one more colu
 OVER = ("finished", "stopped", "failed")
 
 
-def watch(reports: Iterable[Report], quiet: bool) -> None:
-    """Take every report as it comes, and show it in the way that suits the output: live, in lines, or not at all."""
+def watch(reports: Iterable[Report], quiet: bool, brief: bool = False) -> None:
+    """Take every report as it comes, and show it in the way that suits the output: live, in lines, or not at all.
+
+    In brief, lines do not say each fleet's beginning and each run's end.
+    """
     if quiet:
         for report in _notes_once(reports):
             if isinstance(report, Noted):
@@ -41,7 +44,7 @@ def watch(reports: Iterable[Report], quiet: bool) -> None:
     elif sys.stderr.isatty():
         _live(_notes_once(reports))
     else:
-        _plain(_notes_once(reports))
+        _plain(_notes_once(reports), brief)
 
 
 def _notes_once(reports: Iterable[Report]) -> Iterator[Report]:
@@ -77,11 +80,14 @@ class Board:
         self.began: float | None = None  # the clock, and the work done, when the first fleet began
         self.done_before = 0.0
         self.latest: str | None = None
+        self.stage = ""
 
     def take(self, report: Report) -> None:
         """Learn from a report."""
         if isinstance(report, Planned):
             self._plan(report)
+        elif isinstance(report, Stage):
+            self.stage = report.words
         elif isinstance(report, Begun):
             self.latest, self.batch[report.fleet] = report.fleet, report.batch
             for name in self.fleets[report.fleet].runs:
@@ -109,6 +115,9 @@ class Board:
         self.fleets = {fleet.name: fleet for fleet in report.plan.fleets}
         for training in report.trainings:
             run = self.runs.setdefault(training.name, RunShown(training.experiment.batches))
+            if run.batches != training.experiment.batches and training.name not in report.ended:
+                run.batches, run.state = training.experiment.batches, "waiting"  # it gets longer
+                self.began = None
             if training.name in report.plan.refused:
                 run.state = "failed"
             elif training.name in report.ended and run.state not in OVER:
@@ -170,7 +179,7 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        names = self.shown(max(height - ROUND - (width < WIDE), 1))
+        names = self.shown(max(height - ROUND - (width < WIDE) - len(wrap(self.stage, width)), 1))
         short = dict(zip(self.runs, shortened(list(self.runs)), strict=True))
         grid = Table(box=None, padding=(0, 2, 0, 0), header_style=dim(), width=min(width, 120))
         grid.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -196,6 +205,7 @@ class Board:
         said = fitting(GAP.join(filter(None, (f"{done:.0%}", self.left(), fleet))), width - length - 2)
         bar.add_row(ProgressBar(total=1.0, completed=done, width=length), said)
         words = fields_in_lines([*wrap(self.summary(), width), *self.pace().split(GAP)], width, 3)
+        words = [*wrap(self.stage, width), *words]
         return Group(*parts, bar, *map(Text, words))
 
 
@@ -222,12 +232,16 @@ def _live(reports: Iterable[Report]) -> None:
         draw()
 
 
-def _plain(reports: Iterable[Report]) -> None:
+def _plain(reports: Iterable[Report], brief: bool = False) -> None:
     board, printed = Board(), time.perf_counter()
     for report in reports:
         board.take(report)
         if isinstance(report, Noted):
             warn(report.message)
+        elif isinstance(report, Stage):
+            say(report.words)
+        elif brief and (isinstance(report, Begun) or (isinstance(report, RunEnded) and _ended_well(report))):
+            continue
         elif isinstance(report, Begun):
             runs = len(board.fleets[report.fleet].runs)
             after = f" after batch {report.batch:,}" if report.batch else ""
@@ -244,6 +258,10 @@ def _plain(reports: Iterable[Report]) -> None:
         elif isinstance(report, Progressed) and time.perf_counter() - printed > PLAIN_SECONDS:
             say(f"batch {report.batch:,}   {board.pace()}   {board.left()}   ({board.summary()})")
             printed = time.perf_counter()
+
+
+def _ended_well(report: RunEnded) -> bool:
+    return bool(report.status["state"] == "finished")
 
 
 # --- the end ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from unroll.base import live
 from unroll.base.durations import duration
 from unroll.base.wording import in_words
 from unroll.sweep.launchers import Begun, Failed, Noted, Progressed, Report, RunEnded, Scored
-from unroll.sweep.sweep import Planned
+from unroll.sweep.sweep import Planned, Stage
 from unroll.training.pace import scores
 
 OVER = ("finished", "stopped", "failed")
@@ -54,6 +54,7 @@ class Progress:
         self.states: dict[str, str] = {}
         self.fleets: dict[str, tuple[str, ...]] = {}  # the runs of each, in the plan's order
         self.said: set[str] = set()
+        self.stage = ""  # what is done now, where the work has stages
         self.latest = ""  # what was heard last, in words
         self.began: tuple[float, float] | None = None  # the clock and the share done when the first fleet began
 
@@ -66,6 +67,9 @@ class Progress:
             return
         if isinstance(report, Planned):
             self._plan(report)
+        elif isinstance(report, Stage):
+            self.stage, self.began = report.words, None
+            self.place.milestone(report.words)
         elif isinstance(report, Begun):
             self.latest = f"fleet {list(self.fleets).index(report.fleet) + 1} of {len(self.fleets)}"
             self._reach(report.fleet, report.batch)
@@ -107,7 +111,7 @@ class Progress:
         counts = Counter(self.states.values())
         states = ", ".join(f"{counts[state]} {state}" for state in OVER if counts[state])
         over = f"{len(self.states)} / {len(self.batches)} runs over" + (f": {states}" if states else "")
-        return "   ".join(word for word in (over, self.latest, self._left()) if word)
+        return "   ".join(word for word in (over, self.latest, self._left(), self.stage) if word)
 
     def _left(self) -> str:
         if self.began is None or len(self.states) == len(self.batches) or self.share <= self.began[1]:

@@ -26,7 +26,7 @@ from unroll.sweep.deduplicate import Training, distinct
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Chosen, Failed, Job, Noted, Report, TooLarge
 from unroll.sweep.plan import Fleet, Plan
-from unroll.training import memory, preflight, relocate, trackers
+from unroll.training import extension, memory, preflight, relocate, trackers
 from unroll.training.occupied import Exist, require_choice
 from unroll.training.signals import Pressed, Watch
 
@@ -94,6 +94,13 @@ class Planned(Report):
     plan: Plan
     trainings: tuple[Training, ...]
     ended: Mapping[str, str]  # finished or stopped, by name
+
+
+@dataclass(frozen=True)
+class Stage(Report):
+    """A part of the work begins."""
+
+    words: str
 
 
 def describe(experiments: Sequence[Experiment], library: Library) -> list[Experiment]:
@@ -243,7 +250,11 @@ def carry_out(
     tried: set[str] = set()
     while True:
         ended = dict(over())
-        ended |= {name: state for name in experiments if name not in ended and (state := _end(folder, name))}
+        ended |= {
+            name: state
+            for name in experiments
+            if name not in ended and (state := _end(folder, name, experiments[name]))
+        }
         yield Planned("", plan, tuple(trainings), ended)
         if not tried:
             yield from _lost_weights(folder, ended)
@@ -272,11 +283,11 @@ def carry_out(
             yield report
 
 
-def _end(folder: SweepFolder, name: str) -> str | None:
-    """How a run ended; None where it has not."""
+def _end(folder: SweepFolder, name: str, experiment: Experiment) -> str | None:
+    """How a run ended; None where it has not, or is to be longer."""
     run = folder.run(name)
     try:
-        if not run.has_ended():
+        if not extension.has_ended(run, experiment):
             return None
     except RunError:
         return None  # what is wrong with it is said where it is trained
@@ -355,7 +366,7 @@ def refuse_full_disk(folder: SweepFolder, plan: Plan, trainings: Sequence[Traini
         chosen = [experiments[name] for name in names]
         return sum(estimate(e, e.unique or library.open(e).unique) for e in chosen)
 
-    left = [[name for name in fleet.runs if _end(folder, name) is None] for fleet in plan.fleets]
+    left = [[name for name in fleet.runs if _end(folder, name, experiments[name]) is None] for fleet in plan.fleets]
     there = sum(_saved_bytes(folder, name) for names in left for name in names)
     if any(left):
         weights = sum(taken(preflight.weights_bytes, names) for names in left)

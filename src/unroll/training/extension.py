@@ -47,8 +47,11 @@ def note(experiment: Experiment) -> str | None:
     return SPREAD if experiment.evaluations is not None else None
 
 
-def require(folder: RunFolder) -> Checkpoint:
-    """The state that a run which has ended goes on from; refused where that cannot be exact, all reasons at once."""
+def require(folder: RunFolder, together: int = 1) -> Checkpoint:
+    """The state that a run which has ended goes on from; refused where that cannot be exact, all reasons at once.
+
+    `together` is how many runs are made longer side by side: as many as there were, since last bits depend on it.
+    """
     status, experiment = folder.status, folder.experiment
     ended = f"{folder.path} has already {status['state']} after {status['batch']:,} batches"
     if status["state"] == "stopped":
@@ -58,8 +61,10 @@ def require(folder: RunFolder) -> Checkpoint:
     wrong = []
     if not folder.has_kept():
         wrong.append(f"{ended} and kept nothing to go on from: --keep-optimiser has to be said before. {ANEW}")
-    if status.get("fleet", 1) > 1:
-        wrong.append(f"{ended}, side by side with {status['fleet'] - 1} others, and alone is another training. {ANEW}")
+    beside = int(status.get("fleet") or 1) - 1
+    if beside != together - 1:
+        now = f"beside {together - 1} others" if together > 1 else "alone"
+        wrong.append(f"{ended}, side by side with {beside} others, and {now} is another training. {ANEW}")
     if reason := why_not(experiment):
         wrong.append(f"{ended}, and cannot be extended: {reason}. {ANEW}")
     if wrong:
@@ -82,17 +87,29 @@ def _end(folder: RunFolder) -> Checkpoint:
     return kept
 
 
-def open_again(folder: RunFolder, experiment: Experiment) -> None:
-    """Let a run go on that has ended, where the experiment is longer; the caller holds its folder."""
+def open_again(folder: RunFolder, experiment: Experiment, together: int = 1) -> None:
+    """Let a run go on that has ended, where the experiment is longer; the caller holds its folder.
+
+    Of several that get longer together, one that diverged stays as it is: it would have, had they been longer at once.
+    """
     status = folder.status
     has_ended = status["state"] in ENDED
-    if has_ended and experiment.batches <= length(status):
+    if has_ended and (experiment.batches <= length(status) or (status["state"] == "stopped" and together > 1)):
         return
     if has_ended:
-        folder.reopen(require(folder), {**status, "state": "interrupted"})
+        folder.reopen(require(folder, together), {**status, "state": "interrupted"})
     folder.drop_kept()  # of an earlier end: a longer run keeps another
 
 
 def length(status: Mapping[str, Any]) -> int:
     """How many batches a run was to have when it ended."""
     return int(status.get("batches") or status["batch"])
+
+
+def has_ended(folder: RunFolder, experiment: Experiment) -> bool:
+    """Whether nothing more is to be trained: it ended, and the experiment asks for no longer run that it kept."""
+    if not folder.has_ended():
+        return False
+    status = folder.status
+    longer = experiment.keep_optimiser and length(status) < experiment.batches
+    return not (longer and status["state"] == "finished" and not status.get("reason"))

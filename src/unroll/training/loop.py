@@ -271,7 +271,7 @@ def _held(
         folder.require_own_kind()
         folder.clear_partials()
         refuse_another(folder, experiment, corpus)
-        extension.open_again(folder, experiment)
+        extension.open_again(folder, experiment, len(folders))
         if folder.experiment != experiment:
             folder.experiment = experiment
     return folders

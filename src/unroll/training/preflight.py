@@ -24,8 +24,8 @@ def refuse_hopeless(experiments: Sequence[Experiment], corpora: Sequence[Corpus]
     """Refuse, before any work is done, what cannot work: all reasons at once."""
     fleet.require(experiments, [c.unique for c in corpora])
     wrong = []
-    if len(experiments) > 1 and any(experiment.keep_optimiser for experiment in experiments):
-        raise ConfigurationError("keep_optimiser is for a run alone: one of a fleet is not extended. Leave it out.")
+    if len({experiment.keep_optimiser for experiment in experiments}) > 1:
+        raise ConfigurationError("keep_optimiser is for all runs of a fleet: it gets longer as a whole, or not at all.")
     for experiment, corpus in zip(experiments, corpora, strict=True):
         split, k2 = corpus.split(experiment.split_seed, experiment.validation), experiment.scheme.k2
         test = min(split.test, experiment.test_tokens or split.test)

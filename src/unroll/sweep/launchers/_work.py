@@ -15,9 +15,10 @@ from unroll.base import limits, locks
 from unroll.base.errors import Interrupted, RunError, SaveError, UnrollError
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
+from unroll.experiment.experiment import Experiment
 from unroll.runs.folder import RunFolder
 from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report, RunEnded, Scored, TooLarge
-from unroll.training import relocate
+from unroll.training import extension, relocate
 from unroll.training.events import Ended, Evaluated, Event, Stepped, Warned
 from unroll.training.loop import train_fleet
 from unroll.training.preflight import refuse_hopeless
@@ -123,7 +124,8 @@ def too_little(lack: limits.Shortage, runs: int) -> str:
 
 def unended(job: Job) -> tuple[str, ...]:
     """The runs of a job that have not ended, whatever ended the job: the others have their results."""
-    return tuple(run for run, out in zip(job.runs, job.outs, strict=True) if not _has_ended(RunFolder(out)))
+    runs = zip(job.runs, job.experiments, job.outs, strict=True)
+    return tuple(run for run, experiment, out in runs if not _has_ended(RunFolder(out), experiment))
 
 
 def _has_saved(folder: RunFolder) -> bool:
@@ -133,8 +135,8 @@ def _has_saved(folder: RunFolder) -> bool:
         return True
 
 
-def _has_ended(folder: RunFolder) -> bool:
+def _has_ended(folder: RunFolder, experiment: Experiment) -> bool:
     try:
-        return folder.has_ended()
+        return extension.has_ended(folder, experiment)
     except RunError:  # it is damaged
         return False
