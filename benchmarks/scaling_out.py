@@ -86,7 +86,8 @@ def travels(folder: Path, shared: bool, hidden: int) -> dict[str, Any]:
     from dataclasses import replace
 
     from unroll.corpus.open_corpora import Library
-    from unroll.sweep.launchers import Job, _ray_cluster, _ray_worker
+    from unroll.sweep.folder import ATTEMPTS
+    from unroll.sweep.launchers import Job, _ray_worker
     from unroll.sweep.launchers._ray_parcels import Copies, Errand, Shared
     from unroll.training.signals import Watch
 
@@ -96,7 +97,7 @@ def travels(folder: Path, shared: bool, hidden: int) -> dict[str, Any]:
     outs = (str(place / "runs" / "one"),)
     beside = None
     if shared:
-        attempts = place / _ray_cluster.ATTEMPTS
+        attempts = place / ATTEMPTS
         attempts.mkdir(parents=True)
         beside = Shared(str(attempts), "")
     errand = Errand("one", Job("1", ("one",), (one,), outs, 5), {}, beside, ({},), 1.0)

@@ -26,6 +26,7 @@ from unroll.base.errors import RunError, SaveError
 from unroll.corpus.open_corpora import Library
 from unroll.runs.folder import RunFolder
 from unroll.sweep import launchers
+from unroll.sweep.folder import ATTEMPTS, SweepFolder
 from unroll.sweep.launchers import Job, RunEnded, _ray_cluster, _ray_parcels, _ray_worker, local
 from unroll.sweep.launchers._ray_arrivals import Arrivals
 from unroll.sweep.launchers._ray_parcels import Copies, Done, Errand, Parcel, Shared
@@ -53,7 +54,7 @@ def errand(of: Job, shared: Shared | None, begun: tuple[dict[str, bytes], ...] =
 
 def shared_folder(folder: Path) -> Shared:
     """A folder of attempts beside the runs."""
-    place = folder / "runs" / _ray_cluster.ATTEMPTS
+    place = folder / "runs" / ATTEMPTS
     place.mkdir(parents=True)
     (place / _ray_worker.NONCE).write_text("nonce")
     return Shared(str(place), "nonce")
@@ -288,3 +289,16 @@ def test_a_worker_that_is_asked_to_stop_as_it_begins_saves_what_can_be_gone_on_w
     list(local.run([mine], Library()))
     list(local.run([job(tmp_path / "theirs")], Library()))
     assert sweeping.result(tmp_path / "ours") == sweeping.result(tmp_path / "theirs")
+
+
+def test_what_a_killed_driver_left_of_attempts_is_removed_by_the_next_one_with_any_launcher(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").touch()
+    for _ in sweeping.follow(tmp_path / "sweep", small(seed=[0])):
+        pass
+    for name in (ATTEMPTS, f"{ATTEMPTS}.1f2e3d4c.given-up"):
+        (tmp_path / "sweep" / "runs" / name / "ab" / "run0").mkdir(parents=True)
+        (tmp_path / "sweep" / "runs" / name / "ab" / "link").symlink_to(tmp_path / "elsewhere")
+    SweepFolder(tmp_path / "sweep").clear_partials()
+    assert [path.name for path in (tmp_path / "sweep" / "runs").iterdir() if path.name.startswith(".")] == []
+    assert (tmp_path / "elsewhere" / "file").exists()

@@ -25,13 +25,13 @@ from unroll.base import atomic_files, untrusted
 from unroll.base.errors import ConfigurationError, RunError, UnrollError
 from unroll.base.wording import in_words
 from unroll.corpus.corpus import Corpus
+from unroll.sweep.folder import ATTEMPTS
 from unroll.sweep.launchers import Job, _ray_worker
 from unroll.sweep.launchers import _ray_parcels as parcels
 from unroll.sweep.launchers._ray_parcels import Shared
 from unroll.sweep.launchers.processes import cores
 from unroll.training.signals import SIGNALS
 
-ATTEMPTS = ".attempts"  # beside the runs, while they are trained
 SILENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # telemetry
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
