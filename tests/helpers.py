@@ -56,8 +56,8 @@ def on_the_cpu(kernel: str, cell: str, peepholes: str) -> bool:
     return kernels.load(kernel).supports(outline, CPU) is None
 
 
-# Each of their jobs is a new process, and its rules take a minute.
-SLOW_PLUGINS = {("launchers", "slurm")}
+# They start a cluster, or a process for each job: their rules take a minute.
+SLOW_PLUGINS = {("launchers", "ray"), ("launchers", "slurm")}
 
 
 def marks(family: str, name: str) -> list[pytest.MarkDecorator]:

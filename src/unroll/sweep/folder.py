@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # a report reads sweeps and must not cost an import of torch
 FILES = ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "times.csv", "fleets.json")
 MOST_BYTES, MOST_VALUES = 48 * MEGABYTE, 1 << 22
 RUNS = "runs"
+ATTEMPTS = ".attempts"  # beside the runs, while workers of other machines train them; a killed driver leaves it
 LONGEST_NAME = 255
 
 
@@ -102,6 +104,9 @@ class SweepFolder:
     def clear_partials(self) -> None:
         """Remove what killed processes left half written. Only a process that holds the folder may."""
         atomic_files.clear_partials(self.path, self.file_names().__contains__, alone=True)
+        for left in (self.path / RUNS).glob(f"{ATTEMPTS}*"):
+            if untrusted.is_folder(left):
+                shutil.rmtree(left, ignore_errors=True)
 
     def locked(self) -> AbstractContextManager[str | None]:
         """Hold the folder, since two drivers cannot share it; gives a note on a lock that was left over."""

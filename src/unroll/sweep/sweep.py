@@ -140,6 +140,7 @@ def planned(
     """The plan for these trainings, measured where they would be trained."""
     launcher = launcher or launchers.chosen("local")
     at_once = {name: launcher.at_once(name) for name in {t.experiment.device for t in trainings}}
+    describe([t.experiment for t in trainings], library)  # opened here: no other machine needs to see the texts
     # Another process cannot hear this one's signals.
     return launcher.call(make_plan, trainings, library, most, at_once, watch if launcher.measures_here else None)
 
@@ -337,6 +338,7 @@ def _launched(
             tuple(str(folder.run(name).path) for name in fleet.runs),
             save_every,
             tuple(track),
+            fleet.bytes,
         )
         for fleet in fleets
     ]

@@ -54,6 +54,7 @@ class Job:
     outs: tuple[str, ...]  # their folders
     save_every: int | None = None
     track: tuple[str, ...] = ()  # the trackers that are told
+    bytes: int = 0  # that it may need, by the plan
 
     @property
     def device(self) -> str:

@@ -103,7 +103,7 @@ def _verdict(job: Job, error: Exception) -> Report:
     if lack := limits.shortage(error):
         if len(job.runs) > 1 and not any(map(has_saved, folders)):
             return TooLarge(job.fleet, lack.said)
-        return Failed(job.fleet, unended(job), _too_little(lack, len(job.runs)))
+        return Failed(job.fleet, unended(job), too_little(lack, len(job.runs)))
     if isinstance(error, UnrollError):
         return Failed(job.fleet, unended(job), " ".join(getattr(error, "problems", (str(error),))))
     return Failed(
@@ -111,7 +111,7 @@ def _verdict(job: Job, error: Exception) -> Report:
     )
 
 
-def _too_little(lack: limits.Shortage, runs: int) -> str:
+def too_little(lack: limits.Shortage, runs: int) -> str:
     """Why runs that cannot be divided any further do not fit here, and what would do."""
     who = f"{runs:,} runs side by side" if runs > 1 else "this run alone"
     if lack.of == limits.FILES:
