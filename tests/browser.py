@@ -131,6 +131,21 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def until(self, condition: str) -> None:
+        """Wait, frame by frame, for what a resize or a scroll brings about."""
+        script = """
+            new Promise((done) => {
+              const begun = performance.now();
+              const look = () => {
+                const there = CONDITION;
+                if (there || performance.now() - begun > 20000) done(Boolean(there));
+                else requestAnimationFrame(look);
+              };
+              look();
+            })
+        """
+        assert self.ask(script.replace("CONDITION", condition)), condition
+
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """mouseMoved, mousePressed, mouseReleased or mouseWheel."""
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)

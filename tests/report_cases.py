@@ -91,7 +91,7 @@ def write_all(folder: Path, made: list[Record]) -> Path:
 
 def verdicts() -> list[dict[str, Any]]:
     """One of each kind, in the form that the claims have as plain data."""
-    kinds = ("holds", "holds in part", "does not hold", "not judged")
+    kinds = ("holds", "holds in part", "does not hold", "not judged", "cannot be told")
     return [
         {
             "claim": f"C{i + 1}",
@@ -100,7 +100,15 @@ def verdicts() -> list[dict[str, Any]]:
             "measured": f"scheme 1 is {1.02 + i:.2f} times the best of the other three",
             "threshold": "at most 1.02 times on each of the four",
             "figures": ["schemes", "timing"],
-            "parts": [{"says": "one part", "held": i % 2 == 0, "measured": "3.41", "threshold": "at most 3.5"}],
+            "parts": [
+                {
+                    "says": "one part",
+                    "held": None if kind == "cannot be told" else i % 2 == 0,
+                    "measured": "3.41",
+                    "threshold": "at most 3.5",
+                    "intervals": "Intervals: English 3.4 to 3.6.",
+                }
+            ],
             "evidence": {"columns": ["data set", "best"], "rows": [["english", 3.41], ["music", None]]},
         }
         for i, kind in enumerate(kinds)

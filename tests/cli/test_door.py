@@ -29,6 +29,7 @@ DOORS = {
     "base/live.py": {"sys.stderr"},  # progress in Python, where no command line is
     "__main__.py": {"print", "sys.stdout", "sys.stderr"},
     "studies/paper/page.py": {"print"},
+    "training/trackers/mlflow.py": {"logging.getLogger"},  # makes MLflow's own reports silent
 }
 
 

@@ -14,6 +14,7 @@ from dropping import dropped_in
 from helpers import check_all_close, check_identical
 
 from unroll import Corpus, Decoding, Request, Scheme, load, sample, sample_all
+from unroll.base import plugins
 from unroll.base.errors import ConfigurationError
 from unroll.corpus.synthetic import Markov
 from unroll.engines.cpu.engine import CpuEngine
@@ -147,6 +148,15 @@ def test_a_launcher_trains_what_local_trains(corpus: Path, tmp_path: Path) -> No
     (tmp_path / "local").mkdir()
     options = (corpus, "--k2", "10,12", "--launcher")
     assert swept(tmp_path, *options, "last-first") == swept(tmp_path / "local", *options, "local")
+
+
+def test_a_tracker_is_told_the_lines_of_metrics_and_the_end(corpus: Path, tmp_path: Path) -> None:
+    run, _ = trained(tmp_path, corpus, "--track", "one-list")
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    told = plugins.load("trackers", "one-list").TOLD
+    assert told.pop("run") == [*({k: v for k, v in line.items() if k != "chain"} for line in lines), "finished"]
+    rows = swept(tmp_path, corpus, "--k1", "4,5", "--track", "one-list")
+    assert set(told) == {row["run"] for row in rows}
 
 
 def test_a_decoding_control_is_an_option_an_argument_and_a_field(corpus: Path, tmp_path: Path) -> None:

@@ -35,8 +35,11 @@ middle = "unroll_small.middle"
 
 [project.entry-points."unroll.tokens"]
 folded = "unroll_small.folded"
+
+[project.entry-points."unroll.trackers"]
+one-list = "unroll_small.one_list"
 """
-FILES = ("cells/mingru.py", "loss_weights/middle.py", "tokens/folded.py")
+FILES = ("cells/mingru.py", "loss_weights/middle.py", "tokens/folded.py", "trackers/one_list.py")
 SHAPE = ["--k1", "5", "--k2", "10", "--hidden", "16", "--dense", "12", "--rows", "4", "--threads", "1"]
 PLUGINS = ["--cell", "mingru", "--train", "loss=middle,state=learned", "--kind", "folded"]
 
@@ -111,8 +114,9 @@ def test_a_package_outside_the_repository_is_trained_killed_resumed_sampled_and_
     assert unroll(site, "check", "cells", "mingru")[0] == 0
 
     sweep = ["sweep", corpus, *PLUGINS[:4], "--kind", "folded", "--seeds", 2, "--batches", 5, *SHAPE, "--most", 1]
-    code, _, said = unroll(site, *sweep, "--launcher", "processes", "--out", tmp_path / "sweep")
+    code, _, said = unroll(site, *sweep, "--launcher", "processes", "--track", "one-list", "--out", tmp_path / "sweep")
     assert code == 0, said
+    assert "tracker" not in said
     with open(tmp_path / "sweep" / "table.csv") as file:
         rows = list(csv.DictReader(file))
     assert {(row["cell"], row["training"], row["state"]) for row in rows} == {

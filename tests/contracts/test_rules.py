@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import unroll
 from dropping import FOLDER, dropped_in
+from standing_in import standing_in
 
 from unroll.base import plugins
 from unroll.model.cells import RecurrentCell, gru
@@ -28,7 +29,8 @@ DROPPED = [
 
 @pytest.mark.parametrize(("family", "name"), BUILT_IN)
 def test_a_plugin_of_unroll_keeps_to_its_familys_rules(family: str, name: str) -> None:
-    outcomes = list(contracts.check(family, name))
+    with standing_in():  # wandb and mlflow
+        outcomes = list(contracts.check(family, name))
     assert [outcome for outcome in outcomes if outcome.broken] == []
     assert len(outcomes) == len(contracts.rules(family)) >= 4
     for_gpus = family == "kernels" and name in ("fused", "persistent")
@@ -86,6 +88,26 @@ def all_fleets_but_one(jobs: Any, library: Any) -> Iterator[Any]:
         yield from launchers.work(job, library)
 
 
+class Chatty:
+    """A tracker that prints."""
+
+    def __init__(self, run: Any, lines: Any) -> None: ...
+
+    def add(self, line: Any) -> None:
+        print(f"batch {line['batch']}")
+
+    def end(self, state: str) -> None: ...
+
+
+class Careless(Chatty):
+    """A tracker that keeps a file of its own in the run's folder."""
+
+    def __init__(self, run: Any, lines: Any) -> None:
+        (run.folder.path / "here.txt").touch()
+
+    def add(self, line: Any) -> None: ...
+
+
 BAD: list[tuple[str, str, object, str]] = [
     ("cells", "forgetful", SimpleNamespace(Cell=Forgetful), "The gradient of pre_x"),
     ("loss_weights", "nothing", SimpleNamespace(scored=lambda k2: k2, weights=lambda k2, k3: (0.0,) * k3), "all 0"),
@@ -134,6 +156,8 @@ BAD: list[tuple[str, str, object, str]] = [
         "h (1 layers, M = 1, T = 1) is off by",
     ),
     ("launchers", "lazy", SimpleNamespace(run=all_fleets_but_one), "has not ended"),
+    ("trackers", "chatty", SimpleNamespace(why_not=lambda: None, begin=Chatty), "It printed 'batch 2"),
+    ("trackers", "careless", SimpleNamespace(why_not=lambda: None, begin=Careless), "It changed here.txt in the run's"),
 ]
 
 

@@ -40,10 +40,12 @@ READING_HALF = (
     "sample {given}/half --prompt abc --length 5 --json",
     "report {given}/half {given}/run --out {out}/page.html",
 )
+READING_WHAT_IS_TOLD = ("train --resume {given}/half --track tensorboard --json", RESUME)
 READING_A_SWEEP = (
     RESUME_SWEEP,
     "report {given}/sweep {given}/run --out {out}/page.html",
     "sweep --resume {given}/sweep --plan --json",
+    "sweep --status {given}/sweep --json",
 )
 TRAIN = "train {corpus} --out {out}/new " + TRAINING
 READING_IDS = (TRAIN, "eval {given}/run --json", "data info {corpus} --json")
@@ -56,9 +58,14 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"given/run/{name}", READING_A_RUN
     for name in (*OF_A_RUN[:-2], "checkpoints", "perplexity.png", "metrics.jsonl.partial", "run.toml.partial"):
         yield f"given/half/{name}", READING_HALF
+    for name in ("tensorboard", "tensorboard/EVENTS", "tracking.json"):
+        yield f"given/half/{name}", READING_WHAT_IS_TOLD
     for name in ("batch-000000006.safetensors", "batch-000000007.safetensors", "batch-000000008.safetensors"):
         yield f"given/half/checkpoints/{name}", READING_HALF
-    for name in ("sweep.json", "plan.json", "failures.json", "table.csv", "table.json", "table.csv.partial", "runs"):
+    for name in (
+        *("sweep.json", "plan.json", "failures.json", "fleets.json", "table.csv", "table.json"),
+        *("table.csv.partial", "runs"),
+    ):
         yield f"given/sweep/{name}", READING_A_SWEEP
     for folder in (SWEPT, CUT):
         yield folder, READING_A_SWEEP
@@ -211,7 +218,14 @@ def worker() -> Iterator[Worker]:
 def right(original: World, worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What every command comes to with everything in order."""
     found = {}
-    for words in {*READING_A_RUN, *READING_HALF, *READING_A_SWEEP, *READING_IDS, *READING_SUFFIXES}:
+    for words in {
+        *READING_A_RUN,
+        *READING_HALF,
+        *READING_WHAT_IS_TOLD,
+        *READING_A_SWEEP,
+        *READING_IDS,
+        *READING_SUFFIXES,
+    }:
         world = original.copied(tmp_path_factory.mktemp("right"))
         ended = world.run(worker, words)
         assert ended.complaint() is None, (words, ended)
@@ -236,8 +250,11 @@ def outcome(words: str, world: World, ended: Ended) -> object:
 
 
 def placed(name: str, world: World) -> Path:
-    """Where a case's file lies; files of the cache are named after what they hold."""
+    """Where a case's file lies; files of the cache are named after what they hold, event files after the time."""
     path = world.path / name
+    if name.endswith("EVENTS"):
+        (found,) = path.parent.iterdir()
+        return found
     if name.endswith(("INDEX", "IDS", "ORDER")):
         (found,) = (one for one in path.parent.iterdir() if (one.suffix == ".json") == name.endswith("INDEX"))
         return found
@@ -294,7 +311,10 @@ FLIPS = 2_000  # over all files
 def flipped() -> list[str]:
     """The files whose bits are flipped: all that a command reads."""
     names = [name for name, _ in cases()]
-    never = ("perplexity.png", "checkpoints", ".partial", "runs", "table.csv", "table.json", "-seed0")
+    never = (
+        "perplexity.png", "checkpoints", "tensorboard", "EVENTS", "tracking.json", ".partial", "runs", "table.csv",
+        "table.json", "-seed0",
+    )  # fmt: skip
     return [
         name
         for name in names

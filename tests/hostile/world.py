@@ -70,10 +70,12 @@ def make(path: Path) -> World:
     experiment = Experiment(corpus=str(world.corpus), scheme=Scheme(**SCHEME), **MODEL)
     corpus = Corpus.named(experiment)
     train(experiment, world.given / "run", corpus)
-    for event in (events := train_fleet([experiment], [corpus], [world.given / "half"], save_every=2)):
+    half = world.given / "half"
+    for event in (events := train_fleet([experiment], [corpus], [half], save_every=2, track="tensorboard")):
         if event.learner.count == STOPPED_AT + 1:
             break
     events.close()
+    RunFolder(half).tracking_key()  # as a tracker elsewhere asks for it
     with shell_words():  # as the command line makes it, so that reasons on record are in its words
         _sweep(world)
     before, os.environ["UNROLL_CACHE"] = os.environ.get("UNROLL_CACHE"), str(world.given / "cache")

@@ -49,26 +49,10 @@ def opened(browser: Browser, paper: Path) -> Iterator[Browser]:
     browser.open(paper)
     browser.ask("document.documentElement.style.scrollBehavior = 'auto'")
     browser.ask(f"{CHART}.scrollIntoView({{block: 'center'}})")
-    until(browser, f"{CHART}.querySelectorAll('.line').length > 0")
+    browser.until(f"{CHART}.querySelectorAll('.line').length > 0")
     yield browser
     assert browser.troubles == []
     assert browser.fetched == [paper.as_uri()]
-
-
-def until(browser: Browser, condition: str) -> None:
-    """Wait, frame by frame, for what a resize or a scroll brings about."""
-    script = """
-        new Promise((done) => {
-          const begun = performance.now();
-          const look = () => {
-            const there = CONDITION;
-            if (there || performance.now() - begun > 20000) done(Boolean(there));
-            else requestAnimationFrame(look);
-          };
-          look();
-        })
-    """
-    assert browser.ask(script.replace("CONDITION", condition)), condition
 
 
 def box(browser: Browser) -> tuple[float, float, float, float]:
@@ -147,7 +131,7 @@ def test_the_wheel_scrolls_the_page_until_the_chart_is_clicked(opened: Browser) 
     opened.ask(f"{CHART}.scrollIntoView({{block: 'center'}}), {CHART}.focus({{preventScroll: true}})")
     x, y, width, height = box(opened)
     opened.mouse("mouseWheel", x + 0.6 * width, y + 0.6 * height, deltaX=0, deltaY=-600)
-    until(opened, f"{CHART}.querySelector('.axes').textContent !== {axes!r}")
+    opened.until(f"{CHART}.querySelector('.axes').textContent !== {axes!r}")
     assert ticks(opened) != before
 
 
@@ -229,7 +213,7 @@ def test_it_fits_wide_and_narrow_light_and_dark_and_on_paper(
     opened: Browser, tmp_path: Path, width: int, scheme: str, media: str
 ) -> None:
     opened.view(width, 900, scheme, media)
-    until(opened, "document.documentElement.scrollWidth <= innerWidth")
+    opened.until("document.documentElement.scrollWidth <= innerWidth")
     colours = opened.ask("['color', 'backgroundColor'].map((name) => getComputedStyle(document.body)[name])")
     text, back = (sum(int(part) for part in colour[4:-1].split(",")) for colour in colours)
     assert (text > back) == (scheme == "dark")

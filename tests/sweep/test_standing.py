@@ -75,7 +75,7 @@ def test_what_the_driver_heard_says_where_a_fleet_trains_and_how_often_it_was_lo
     sweeping.drive(tmp_path, sweeping.small(seed=range(2)), most=1)
     one, two = (fleet.runs[0] for fleet in sweep.plan.fleets)  # type: ignore[union-attr]
     for name in (one, two):  # what stands on this machine while another one trains
-        sweep.run(name).status = {**sweep.run(name).status, "state": "new", "batch": 0}
+        (sweep.run(name).path / "status.json").unlink()
 
     journal = Journal(sweep)
     journal.take(Begun("1", 3, "process 7 on node1"))
@@ -93,10 +93,22 @@ def test_what_the_driver_heard_says_where_a_fleet_trains_and_how_often_it_was_lo
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"fleets": 3}', '{"fleets": {"1": 4}}', "[" * 100_000])
-def test_a_file_of_what_was_heard_that_says_nothing_is_passed_over(tmp_path: Path, content: str) -> None:
+def test_a_file_of_what_was_heard_that_is_damaged_is_named_and_passed_over(tmp_path: Path, content: str) -> None:
     sweeping.drive(tmp_path, sweeping.small(seed=range(2)), most=2)
     (tmp_path / "fleets.json").write_text(content)
-    assert states(tmp_path) == ["ended"]
+    stands = standing(SweepFolder(tmp_path))
+    assert [fleet.state for fleet in stands.fleets] == ["ended"]
+    assert "fleets.json is damaged" in stands.notes[0]
+    assert {event for report in sweeping.drive(tmp_path, None) if (event := type(report).__name__)} == {"Planned"}
+
+
+def test_a_run_whose_status_is_damaged_is_named(tmp_path: Path) -> None:
+    sweeping.drive(tmp_path, sweeping.small(seed=range(2)), most=1)
+    (one, _) = sorted((tmp_path / "runs").iterdir())
+    (one / "status.json").write_text("{")
+    found = standing(SweepFolder(tmp_path)).fleets
+    assert sorted(fleet.state for fleet in found) == ["ended", "unreadable"]
+    assert any("status.json" in str(fleet.reason) for fleet in found)
 
 
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:

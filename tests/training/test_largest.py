@@ -9,8 +9,8 @@ import torch
 from helpers import tiny, tiny_corpus
 
 from unroll.engines.choice import engine_of
+from unroll.engines.judged_update import JudgedUpdate
 from unroll.experiment.scheme import Scheme
-from unroll.model.engine import Update
 from unroll.runs.checkpoints import Checkpoint
 from unroll.runs.folder import RunFolder
 from unroll.training.learner import LARGEST, Learner, Since
@@ -30,9 +30,9 @@ def learner_of(kernel: str, symbols: int = 7) -> Learner:
 def test_the_largest_loss_and_norm_are_those_of_all_batches(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every, at_once = learner_of("reference"), learner_of(kernel)
     seen: list[torch.Tensor] = []
-    truth = Update.norm_M
+    truth = type(every.update).norm_M
 
-    def exactly(update: Update, gradients: dict[str, torch.Tensor]) -> torch.Tensor:
+    def exactly(update: JudgedUpdate, gradients: dict[str, torch.Tensor]) -> torch.Tensor:
         of_runs = [torch.cat([g[m].flatten().double() for g in gradients.values()]) for m in range(2)]
         seen.append(torch.stack([g.square().sum().sqrt() for g in of_runs]))
         return truth(update, gradients)

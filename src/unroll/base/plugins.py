@@ -47,6 +47,7 @@ FAMILIES = {
         ("supports", "run"),
     ),
     "launchers": Family("launcher", ("unroll.sweep.launchers",), ("run",)),
+    "trackers": Family("tracker", ("unroll.training.trackers",), ("why_not", "begin")),
 }
 _registered: dict[tuple[str, str], Any] = {}
 _complete: set[tuple[str, str]] = set()  # files that were seen to supply what they must
@@ -126,9 +127,9 @@ def load(family: str, name: str) -> Any:
 def register(family: str, name: str, plugin: object) -> None:
     """Add a plug-in of a notebook or a script under a name, for as long as this process lives.
 
-    `family` is cells, loss_weights, state_origins, conditioning, tokens, optimisers, schedules, decoding, kernels or
-    launchers; `plugin` is a module, an instance or a namespace with what a file of that family supplies. Registered
-    again, the newer one is used.
+    `family` is cells, loss_weights, state_origins, conditioning, tokens, optimisers, schedules, decoding, kernels,
+    launchers or trackers; `plugin` is a module, an instance or a namespace with what a file of that family supplies.
+    Registered again, the newer one is used.
 
         unroll.register("state_origins", "from-zeros", SimpleNamespace(LEARNS=False, CARRIES=False))
     """

@@ -24,6 +24,7 @@ WORDS = {
     "launcher": r"local|processes",
     "rotation": r"continue|random",
     "start": r"carried|first",
+    "track": r"mlflow|tensorboard|wandb",
     "unknown": r"refuse|skip",
     "weights": r"best|last",
 }

@@ -57,6 +57,13 @@ Unknown = Annotated[
     str, option("Symbols that the run does not know: refuse them, or skip them and count them [refuse].")
 ]
 SaveEvery = Annotated[int | None, option("Save every N batches [by the clock: 10 seconds apart or more].")]
+Track = Annotated[
+    str | None,
+    option(
+        "Who else is told of each evaluation: tensorboard, wandb, mlflow, separated by commas. It changes no result.",
+        metavar="NAME,…",
+    ),
+]
 PARENT_WEIGHTS = "With --from: begin from its last weights, or from its best ones, those of the best evaluation [last]."
 Weights = Annotated[str, option("Whose weights: last, or best, those of the best evaluation [last].")]
 Quiet = Annotated[bool, option("Say nothing but notes and errors.", "--quiet", "-q")]
@@ -152,6 +159,11 @@ def said(given: Mapping[str, Any], described: type = Experiment) -> dict[str, An
     hints = types_of(described)
     values = {each.name: given[each.name] for each, _ in options_of(described) if given.get(each.name) is not None}
     return {name: tuple(value) if is_list(hints[name]) else value for name, value in values.items()}
+
+
+def tracked(told: Sequence[str]) -> str:
+    """The end of a command that goes on and tells the same trackers."""
+    return f" --track {','.join(told)}" if told else ""
 
 
 @contextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from unroll.base.errors import counted
-from unroll.cli.screen import duration, print_json, show
+from unroll.cli.screen import duration, print_json, show, warn
 from unroll.sweep.standing import FleetStanding, Standing
 
 
 def print_standing(standing: Standing, json: bool) -> None:
     """A line for the sweep and one for each fleet, or one JSON object."""
+    for note in standing.notes:
+        warn(note)
     if json:
         print_json({**asdict(standing), "counts": standing.counted()})
         return

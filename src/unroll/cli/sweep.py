@@ -20,6 +20,7 @@ from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment, scheme_options
 from unroll.experiment.scheme import Scheme
 from unroll.sweep import launchers
+from unroll.training import trackers
 
 if TYPE_CHECKING:
     from unroll.corpus.open_corpora import Library
@@ -53,6 +54,7 @@ def sweep(
     ] = "local",
     address: Annotated[str | None, option("The cluster of the launcher ray: auto, or HOST:PORT.")] = None,
     save_every: options.SaveEvery = None,
+    track: options.Track = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
     **given: Any,
@@ -87,12 +89,13 @@ def sweep(
         asked = _collected(wrong, lambda: _grid(said, wrong, written))
     elif (
         extra := set(said)
-        - {"resume", "plan", "launcher", "address", "save_every", "quiet", "json"}
+        - {"resume", "plan", "launcher", "address", "save_every", "track", "quiet", "json"}
         - ({"preset"} if preset == "paper" else set())
     ):
         names = ", ".join(sorted("CORPUS" if n == "corpora" else f"--{n.replace('_', '-')}" for n in extra))
         wrong.append(f"--resume needs nothing else: leave out {names}, which the sweep knows.")
     _collected(wrong, lambda: options.require_save_every(save_every))
+    told = _collected(wrong, lambda: trackers.chosen(track or ())) or ()
     if wrong:
         raise ConfigurationError(*dict.fromkeys(wrong))
 
@@ -116,7 +119,7 @@ def sweep(
         _print_plan(folder, library, asked, most, launcher, json)
     else:
         assert folder is not None
-        _sweep(folder, library, asked, most, launcher, save_every, quiet, json)
+        _sweep(folder, library, asked, most, launcher, save_every, told, quiet, json)
 
 
 def _show_status(path: Path, said: dict[str, Any], json: bool) -> None:
@@ -258,6 +261,7 @@ def _sweep(
     most: int | None,
     launcher: str,
     save_every: int | None,
+    told: Sequence[str],
     quiet: bool,
     json: bool,
 ) -> None:
@@ -274,10 +278,10 @@ def _sweep(
         say("Planning: trying how many runs are fastest side by side.")
     name = shell_word(folder.path)
     try:
-        watch(drive(folder, library, asked, most, save_every, launcher), quiet)
+        watch(drive(folder, library, asked, most, save_every, launcher, told), quiet)
     except Interrupted:
         again = "" if launcher == "local" else f" --launcher {shell_word(launcher)}"
-        say(f"Saved. Go on with:  unroll sweep --resume {name}{again}")
+        say(f"Saved. Go on with:  unroll sweep --resume {name}{again}{options.tracked(told)}")
         raise
     rows, failures = results(folder), folder.failures
     if json:

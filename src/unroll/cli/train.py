@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from unroll.experiment.config_file import Written
 from unroll.experiment.experiment import Experiment
 from unroll.experiment.run_names import run_name, shape_of
 from unroll.experiment.scheme import Scheme
+from unroll.training import trackers
 
 if TYPE_CHECKING:
     from unroll.corpus.corpus import Corpus
@@ -51,6 +53,7 @@ def train(
     train: Annotated[str | None, option(options.PROCEDURE)] = None,
     preset: options.Preset = "paper",
     save_every: options.SaveEvery = None,
+    track: options.Track = None,
     quiet: options.Quiet = False,
     json: Annotated[bool, option("At the end print one JSON object.", "--json")] = False,
     **given: Any,
@@ -77,12 +80,13 @@ def train(
     """
     settings, scheme_fields = options.said(given), options.said(given, Scheme)
     options.require_save_every(save_every)
+    told = trackers.chosen(track or ())
     settings |= {"keep_optimiser": True} if keep_optimiser else {}
     begun = None
     if resume is not None:
         others = [out, config, parent, new_symbols, optimiser_state, weights, scheme, train, *scheme_fields.values()]
         _refuse_contradictions(resume, settings, others, preset)
-        if _already_ended(resume, settings.get("batches"), json):
+        if _already_ended(resume, settings.get("batches"), told, json):
             return
         experiment, text, folder = _resumed(resume, settings, corpus)
     elif parent is not None:
@@ -108,7 +112,7 @@ def train(
             say_words(begun.words)
         beginning.say_extensible(experiment, resume is not None)
     choosing = resume is None and parent is None and preset == "paper" and "hidden" not in settings
-    _train(experiment, text, folder, resume is not None, save_every, quiet, json, [begun], choosing)
+    _train(experiment, text, folder, resume is not None, save_every, told, quiet, json, [begun], choosing)
 
 
 def _sets(experiment: Experiment, text: Corpus) -> str:
@@ -131,8 +135,11 @@ def _where(experiment: Experiment) -> str:
     return f"{precisions.described(run.precision, run.device)} on {where}, kernel {run.kernel}"
 
 
-def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
-    """Asked only to go on, a run that has ended is no mistake: a script may ask again and again."""
+def _already_ended(resume: Path, batches: int | None, told: Sequence[str], json: bool) -> bool:
+    """Asked only to go on, a run that has ended is no mistake: a script may ask again and again.
+
+    Trackers are told all of it.
+    """
     from unroll.runs.folder import RunFolder
 
     folder = RunFolder(resume)
@@ -142,6 +149,11 @@ def _already_ended(resume: Path, batches: int | None, json: bool) -> bool:
     folder.tidy()
     folder.require_weights()
     say(f"{resume} has {status['state']} after {status['batch']:,} batches; there is nothing to go on with.")
+    if told:
+        from unroll.training.following import tell
+
+        for words in tell(folder, told):
+            warn(words)
     from unroll.runs import curve
 
     if not (folder.path / curve.NAME).exists():  # killed before it was drawn, or a run of a sweep
@@ -251,6 +263,7 @@ def _train(
     folder: Path,
     resumed: bool,
     save_every: int | None,
+    told: Sequence[str],
     quiet: bool,
     json: bool,
     starts: list[Start | None],
@@ -266,10 +279,10 @@ def _train(
         before: list[dict[str, Any]] = []
         with suppress(UnrollError):  # what is wrong with them is said where the run goes on
             before = RunFolder(folder).metrics if resumed else []
-        events = train_fleet([experiment], [text], [folder], resumed, save_every, starts, draw)
+        events = train_fleet([experiment], [text], [folder], resumed, save_every, starts, draw, told)
         watch(advised(events) if choosing and not quiet else events, quiet, before)
     except Interrupted:
-        say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}")
+        say(f"Saved. Go on with:  unroll train --resume {shell_word(folder)}{options.tracked(told)}")
         raise
     run = RunFolder(folder)
     problem = curve.problem_saving(run)

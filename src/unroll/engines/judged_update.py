@@ -37,9 +37,17 @@ class JudgedUpdate(Update):
         gradients = gradients_of(self.fleet.parameters, weighted_MKB.sum())
         with torch.no_grad():
             alive_M = self._alive(loss_M, gradients)
-            self.fleet.loss_sum_M.add_(torch.where(alive_M, loss_M / self._weight_M, 0.0))
+            loss_M = loss_M / self._weight_M
+            self.fleet.loss_sum_M.add_(torch.where(alive_M, loss_M, 0.0))
             self.fleet.loss_count_M.add_(alive_M)
+            self._keep_largest(loss_M, gradients, alive_M)
         return alive_M, gradients
+
+    def _keep_largest(self, loss_M: Tensor, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
+        """Keep the largest loss and gradient norm. A batch that ends a run is in none of them."""
+        largest_2M = self.fleet.largest_2M
+        seen_2M = torch.stack((loss_M.double(), self.norm_M(gradients).double()))
+        largest_2M.copy_(torch.maximum(largest_2M, torch.where(alive_M, seen_2M, 0.0)))
 
     def _alive(self, loss_M: Tensor, gradients: Mapping[str, Tensor]) -> Tensor:
         """Select the runs that have not ended and have a finite loss and finite gradients."""
@@ -53,7 +61,10 @@ class JudgedUpdate(Update):
         return going_M & ~bad_M
 
     def norm_M(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """The norm of all gradients of each run: [M]. In float64, so that padding reaches no digit that is shown."""
+        """The norm of all gradients of each run, before clipping by norm: [M].
+
+        It is in float64, so that padding reaches no digit that is shown.
+        """
         return norms.norm_M(gradients, torch.float64)
 
     def scale_M(self, gradients: Mapping[str, Tensor]) -> Tensor | None:

@@ -22,7 +22,6 @@ from unroll.corpus.batches import Batch, Batches
 from unroll.experiment.experiment import Experiment
 from unroll.model.dropout import Dropout
 from unroll.model.gradients import Decay, NormLimit
-from unroll.model.gradients import norm_M as gradients_norm_M
 from unroll.model.head import Head
 from unroll.model.network import Network, States
 from unroll.model.optimisers import Optimiser
@@ -76,10 +75,6 @@ class Update(ABC):
 
         A run takes the update if it has not ended, and its loss and its gradients are finite.
         """
-
-    def norm_M(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """The norm of all gradients of each run, before clipping by norm: [M]."""
-        return gradients_norm_M(gradients)
 
     @abstractmethod
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:

@@ -1,4 +1,4 @@
-// One panel: a drawing of its lines, and what the pointer and the keys do to it.
+// One panel: a drawing of its lines, and what the pointer and the keys do to it. Its figure says what the lines are.
 
 const MARGIN = { left: 52, right: 14, top: 10, bottom: 40 };
 const REACH = 60; // pixels within which a point is near the pointer
@@ -39,17 +39,18 @@ class Chart {
 
   /** Lines anew: after a change of axes, or of how seeds are shown. */
   refresh() {
-    this.lines = linesOf(this.panel, this.figure.curves, this.figure.settings);
+    this.lines = this.figure.linesOf(this.panel);
   }
 
   draw() {
     const { settings, view } = this.figure;
+    const logarithmic = this.figure.logarithmic(this.panel);
     this.width = this.svg.clientWidth || 560;
     this.height = this.svg.clientHeight || 340;
     const { width, height } = this;
     const { x, y } = view(this);
-    this.x = makeScale(settings.xLog, x[0], x[1], MARGIN.left, width - MARGIN.right);
-    this.y = makeScale(settings.yLog, y[0], y[1], height - MARGIN.bottom, MARGIN.top);
+    this.x = makeScale(logarithmic.x, x[0], x[1], MARGIN.left, width - MARGIN.right);
+    this.y = makeScale(logarithmic.y, y[0], y[1], height - MARGIN.bottom, MARGIN.top);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const inside = `inside-${this.identity}`;
     this.curves = draw("g", { "clip-path": `url(#${inside})` });
@@ -63,13 +64,13 @@ class Chart {
         x: MARGIN.left, y: MARGIN.top, width: Math.max(width - MARGIN.left - MARGIN.right, 1),
         height: height - MARGIN.top - MARGIN.bottom,
       }))),
-      this.axes(), this.curves, this.over, this.box);
+      this.axes(), this.guides(), this.curves, this.over, this.box);
     this.tell();
     this.point(null);
   }
 
   axes() {
-    const { settings } = this.figure;
+    const words = this.figure.words(this.panel);
     const group = draw("g", { class: "axes", "aria-hidden": "true" });
     const [left, right, top, bottom] = [MARGIN.left, this.width - MARGIN.right, MARGIN.top, this.height - MARGIN.bottom];
     for (const value of ticksOf(this.x, Math.max(3, (right - left) / 64))) {
@@ -82,16 +83,33 @@ class Chart {
       group.append(draw("line", { class: "grid", x1: left, x2: right, y1: at, y2: at }),
         draw("text", { x: left - 7, y: at + 4, "text-anchor": "end" }, tickWords(value)));
     }
-    const yWords = Y_AXES[settings.y].label;
     group.append(draw("rect", { class: "frame", x: left, y: top, width: Math.max(right - left, 1), height: bottom - top }),
-      draw("text", { class: "label", x: (left + right) / 2, y: this.height - 6, "text-anchor": "middle" }, X_AXES[settings.x].label),
-      draw("text", { class: "label", "text-anchor": "middle", transform: `translate(11 ${(top + bottom) / 2}) rotate(-90)` }, yWords));
+      draw("text", { class: "label", x: (left + right) / 2, y: this.height - 6, "text-anchor": "middle" }, words.x),
+      draw("text", { class: "label", "text-anchor": "middle", transform: `translate(11 ${(top + bottom) / 2}) rotate(-90)` }, words.y));
+    return group;
+  }
+
+  /** Lines that mark a place of an axis, with their words. */
+  guides() {
+    const group = draw("g", { class: "guides", "aria-hidden": "true" });
+    for (const { axis, value, words } of this.figure.guides(this.panel)) {
+      if (value < this[axis].lo || value > this[axis].hi) continue;
+      const at = this[axis].at(value);
+      const [right, bottom] = [this.width - MARGIN.right, this.height - MARGIN.bottom];
+      if (axis === "x") {
+        group.append(draw("line", { x1: at, x2: at, y1: MARGIN.top, y2: bottom }),
+          draw("text", { x: at + 4, y: MARGIN.top + 12 }, words));
+      } else {
+        group.append(draw("line", { x1: MARGIN.left, x2: right, y1: at, y2: at }));
+      }
+    }
     return group;
   }
 
   drawLine(line) {
     if (!line.points.length) return;
-    const at = (point, y) => `${this.x.at(point.x).toFixed(1)} ${this.y.at(Math.max(y, 1e-9)).toFixed(1)}`;
+    const lowest = this.y.logarithmic ? 1e-9 : -Infinity;
+    const at = (point, y) => `${this.x.at(point.x).toFixed(1)} ${this.y.at(Math.max(y, lowest)).toFixed(1)}`;
     const group = draw("g", { class: "series" });
     this.figure.paint(group, line.series);
     if (line.band) {
@@ -104,7 +122,7 @@ class Chart {
       const [cx, cy] = places[0].split(" ");
       group.append(draw("circle", { class: "dot", cx, cy, r: 3.5 }));
     } else {
-      group.append(draw("path", { class: "line", d: `M${places.join("L")}` }));
+      group.append(draw("path", { class: line.dashed ? "line dashed" : "line", d: `M${places.join("L")}` }));
     }
     this.curves.append(group);
     const pixels = line.points.map((point) => [this.x.at(point.x), this.y.at(point.y)]);
@@ -112,7 +130,7 @@ class Chart {
   }
 
   drawMarks(entry) {
-    for (const { kind, point } of marksOf(entry.line, this.figure.settings.y, this.figure.warmUp)) {
+    for (const { kind, point } of this.figure.marksOf(entry.line)) {
       const [cx, cy] = [this.x.at(point.x), this.y.at(point.y)];
       // Unstable: a triangle. Stopped: a cross. Shapes, so that they do without colour.
       const shape = kind === "stopped" ? "M-5 -5L5 5M-5 5L5 -5" : "M0 -5.5L5 4H-5Z";
@@ -224,7 +242,7 @@ class Chart {
     const index = clamp((this.hot ? this.hot.index : last) + points, 0, last);
     this.point({ entry, index });
     const point = entry.line.points[index];
-    this.live.textContent = `${curveWords(point.curve)}: batch ${numberWords(point.batch)}, ${numberWords(point.y)}`;
+    this.live.textContent = this.figure.spoken(entry.line, point);
   }
 
   /** Lift one line out and show the facts of one of its points; null puts everything back. */
@@ -245,9 +263,9 @@ class Chart {
     this.figure.paint(dots, entry.line.series);
     this.over.append(dots);
     this.card.replaceChildren(
-      make("strong", {}, `${numberWords(point.y)} `, make("small", {}, Y_AXES[this.figure.settings.y].label)),
-      make("p", {}, bdi(point.curve.title)),
-      make("dl", {}, ...pointFacts(entry.line, point).flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, bdi(words))])));
+      make("strong", {}, `${numberWords(point.y)} `, make("small", {}, this.figure.words(this.panel).y)),
+      make("p", {}, bdi(this.figure.titleOf(entry.line, point))),
+      make("dl", {}, ...this.figure.factsOf(entry.line, point).flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, bdi(words))])));
     // On the side with more room, inside the panel.
     const share = this.svg.getBoundingClientRect().width / this.width;
     const onRight = cx < this.width / 2;

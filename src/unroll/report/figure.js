@@ -1,17 +1,20 @@
-// A figure: its panels, and the controls and legends that they share.
+// A figure: its panels, and the controls and legends that they share. A kind of figure says what its lines are:
+//   linesOf(panel), marksOf(line), guides(panel), words(panel), titleOf, factsOf, spoken, topOf(lines), controls()
 
 class Figure {
-  constructor(data, curves, number, warmUp) {
-    Object.assign(this, { data, curves, number, warmUp, zoom: null, off: { group: new Set(), line: new Set() } });
-    this.settings = { x: data.x, y: "own", xLog: true, yLog: true, seeds: "band", marks: true, linked: true };
+  /** `data` has panels, groups (a colour each), lines (a strength each) and words for both. */
+  constructor(data, number, settings) {
+    Object.assign(this, { data, number, settings, zoom: null, off: { group: new Set(), line: new Set() } });
     this.view = this.view.bind(this);
-    this.charts = data.panels.map((panel, i) => new Chart(this, panel, `${number}-${i}`));
-    this.element = make("section", { class: "figure", id: data.id },
-      make("h2", {}, bdi(data.title)), make("p", { class: "about" }, data.about),
-      this.controls(),
-      this.legend("group", data.groups, data.group_by), this.legend("line", data.lines, data.line_by),
-      make("div", { class: "panels" }, ...this.charts.map((chart) => chart.element)));
+  }
+
+  build() {
+    const { data } = this;
+    this.charts = data.panels.map((panel, i) => new Chart(this, panel, `${this.number}-${i}`));
+    const parts = [this.controls(), this.legend("group", data.groups, data.group_by), this.legend("line", data.lines, data.line_by),
+      make("div", { class: "panels" }, ...this.charts.map((chart) => chart.element))];
     this.charts.forEach((chart) => chart.refresh()); // each draws itself when it has a place
+    return parts.filter(Boolean);
   }
 
   // --- what the charts ask
@@ -21,8 +24,24 @@ class Figure {
     const zoomed = this.settings.linked ? this.zoom : chart.zoom;
     if (zoomed) return zoomed;
     const lines = this.settings.linked ? this.charts.flatMap((each) => each.lines) : chart.lines;
-    const top = this.settings.y === "own" ? naturalTop(lines, this.data.top) : naturalTop(lines, null);
-    return { x: rangeOf(lines, "x", this.settings.xLog), y: rangeOf(lines, "y", this.settings.yLog, top) };
+    const logarithmic = this.logarithmic(chart.panel);
+    return { x: rangeOf(lines, "x", logarithmic.x), y: rangeOf(lines, "y", logarithmic.y, this.topOf(lines)) };
+  }
+
+  logarithmic() {
+    return { x: this.settings.xLog, y: this.settings.yLog };
+  }
+
+  marksOf() {
+    return [];
+  }
+
+  guides() {
+    return [];
+  }
+
+  topOf() {
+    return null;
   }
 
   shows(series) {
@@ -39,7 +58,9 @@ class Figure {
   zoomTo(chart, zoom) {
     if (zoom) {
       // A logarithmic axis has no zero: switching to one must find the zoom usable.
-      for (const axis of ["x", "y"]) zoom[axis] = zoom[axis].map((value) => Math.max(value, this.settings[`${axis}Log`] ? 1e-12 : 0));
+      const logarithmic = this.logarithmic(chart.panel);
+      const lowest = (axis) => (logarithmic[axis] ? 1e-12 : this.signed ? -Infinity : 0);
+      for (const axis of ["x", "y"]) zoom[axis] = zoom[axis].map((value) => Math.max(value, lowest(axis)));
     }
     if (this.settings.linked) this.zoom = zoom;
     else chart.zoom = zoom;
@@ -57,26 +78,6 @@ class Figure {
   }
 
   // --- controls
-
-  controls() {
-    const several = this.data.panels.some((panel) => panel.series.some((series) => series.curves.length > 1));
-    const ys = Object.keys(Y_AXES).filter((name) => name === "own" || this.offers(name));
-    return make("div", { class: "controls", role: "group", "aria-label": `Axes of ${this.data.title}` },
-      this.choice("Across", "x", { sequences: "train sequences", batch: "batches", seconds: "training time" }),
-      this.choice("", "xLog", { log: "logarithmic", linear: "linear" }),
-      this.choice("Up", "y", Object.fromEntries(ys.map((name) => [name, Y_AXES[name].label]))),
-      this.choice("", "yLog", { log: "logarithmic", linear: "linear" }),
-      several ? this.choice("Seeds", "seeds", { band: "median and range", each: "each" }) : null,
-      this.box("marks", `mark unstable ▲ (△ before batch ${this.warmUp}) and stopped ✕`),
-      this.data.panels.length > 1 ? this.box("linked", "same axes in all panels") : null,
-      make("button", { type: "button", onclick: () => this.refresh() }, "Reset zoom"));
-  }
-
-  /** Whether some curve was scored so more than at its end. */
-  offers(name) {
-    const used = new Set(this.data.panels.flatMap((panel) => panel.series.flatMap((series) => series.curves)));
-    return [...used].some((index) => pointsOf(this.curves[index], "batch", name).length > 1);
-  }
 
   choice(words, name, options) {
     const binary = name === "xLog" || name === "yLog";

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from unroll.base import untrusted
 from unroll.base.errors import InputError, RunError
 from unroll.base.wording import go_on_with_sweep
+from unroll.experiment.experiment import Experiment
 from unroll.report import run_curves
 from unroll.runs.folder import RunFolder
 from unroll.studies.paper import records
@@ -30,7 +32,15 @@ class Gathered:
     runs: tuple[tuple[str, Curve], ...] = ()
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # folders that are damaged, and how
+    folders: tuple[tuple[str, RunFolder, Experiment], ...] = ()  # of the runs, by name; each folder once
+    sweeps: tuple[tuple[str, SweepFolder], ...] = ()
     comparisons: tuple[tuple[str, Comparison], ...] = ()  # what `unroll compare` found, by its folder's name
+
+    @cached_property
+    def of_sweeps(self) -> frozenset[str]:
+        """The names of the runs that a sweep on this page trained."""
+        sweeps = {sweep.path.resolve() for _, sweep in self.sweeps}
+        return frozenset(name for name, run, _ in self.folders if run.path.resolve().parent.parent in sweeps)
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
@@ -56,7 +66,13 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
         gathered = _joined(gathered, inside)
     if mistyped or not (gathered.records or gathered.runs):
         raise RunError(*dict.fromkeys([*mistyped, *wrong] or [f"There is nothing to report on. {REMEDY}"]))
-    return replace(gathered, runs=tuple(sorted(gathered.runs, key=lambda run: (natural(run[0]), run[1].sample))))
+    runs = sorted(gathered.runs, key=lambda run: (natural(run[0]), run[1].sample))
+    once = {
+        folder.path.resolve(): (name, folder, experiment) for name, folder, experiment in reversed(gathered.folders)
+    }
+    folders = sorted(once.values(), key=lambda each: natural(each[0]))
+    sweeps = sorted(gathered.sweeps, key=lambda each: natural(each[0]))
+    return replace(gathered, runs=tuple(runs), folders=tuple(folders), sweeps=tuple(sweeps))
 
 
 def _require_folder(path: Path) -> None:
@@ -120,19 +136,23 @@ def _kind(path: Path, name: str) -> Gathered | None:
 
 def _run(path: Path, name: str) -> Gathered:
     """A run's curves as it was trained; a note says where run.toml differs."""
-    curves, changes = run_curves.curves(RunFolder(path))
+    folder = RunFolder(path)
+    curves, changes = run_curves.curves(folder)
+    experiment, _ = folder.described()
     notes = (f"{name}: run.toml was changed after the training ({'; '.join(changes)}).",) if changes else ()
-    return Gathered(runs=tuple((name, curve) for curve in curves), notes=notes)
+    runs = tuple((name, curve) for curve in curves)
+    return Gathered(runs=runs, notes=notes, folders=((name, folder, experiment),))
 
 
 def _sweep(path: Path, name: str) -> Gathered:
     """A sweep's runs; those that could not be trained have no curve, and their reasons become notes."""
-    failures = {run: failure["reason"] for run, failure in sorted(SweepFolder(path).failures.items())}
+    sweep = SweepFolder(path)
+    failures = {run: failure["reason"] for run, failure in sorted(sweep.failures.items())}
     notes = tuple(f"{name}/{run} could not be trained: {reason}" for run, reason in failures.items())
     runs = path / "runs"
     inside = sorted(runs.iterdir()) if untrusted.is_folder(runs) else []
     nothing = f"{path} is a sweep of which no run has begun. Go on with it: {go_on_with_sweep(path)}."
-    gathered = _together(path, name, inside, nothing, notes)
+    gathered = replace(_together(path, name, inside, nothing, notes), sweeps=((name, sweep),))
     folder = ComparisonFolder(path)
     if not untrusted.present(path / ANSWER):
         return gathered
@@ -150,9 +170,15 @@ def _joined(one: Gathered, other: Gathered) -> Gathered:
     both = dict(one.records)
     for figure, record in other.records.items():
         both[figure] = _merged(both[figure], record) if figure in both else record
-    left_out = (*one.left_out, *other.left_out)
-    comparisons = (*one.comparisons, *other.comparisons)
-    return Gathered(both, (*one.runs, *other.runs), (*one.notes, *other.notes), left_out, comparisons)
+    return Gathered(
+        both,
+        (*one.runs, *other.runs),
+        (*one.notes, *other.notes),
+        (*one.left_out, *other.left_out),
+        (*one.folders, *other.folders),
+        (*one.sweeps, *other.sweeps),
+        (*one.comparisons, *other.comparisons),
+    )
 
 
 def _merged(one: Record, other: Record) -> Record:

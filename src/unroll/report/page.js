@@ -8,18 +8,22 @@ function start() {
   const links = [];
   const section = (id, short, title, ...content) => {
     links.push([id, short]);
-    main.append(make("section", { id }, make("h2", {}, title), ...content));
+    main.append(make("section", { id }, make("h2", {}, bdi(title)), ...content));
   };
 
+  const show = (part) => section(part.id, part.short, part.title, part.about ? make("p", { class: "about" }, part.about) : null, ...blocksOf(part));
+
   main.append(summary(data, curves));
+  data.parts.filter((part) => part.leads).forEach(show);
   if (data.verdicts.length) section("verdicts", "claims", "Claims and verdicts", verdictTable(data.verdicts, data.figures));
   data.figures.forEach((figure, number) => {
     links.push([figure.id, figure.name]);
-    main.append(new Figure(figure, curves, number, data.warm_up).element);
+    main.append(new CurveFigure(figure, curves, number, data.warm_up).element);
   });
+  data.parts.filter((part) => !part.leads).forEach(show);
   data.findings.forEach(({ id, title, about, tables }) => {
     section(id, id, title, make("p", { class: "about" }, bdi(about)),
-      ...tables.flatMap(({ title, columns, rows }) => [make("h3", {}, bdi(title)), scrolling(title, numbersTable(columns, rows))]));
+      ...tables.flatMap(({ title, columns, rows }) => [make("h3", {}, bdi(title)), tableBlock(title, columns, rows)]));
   });
   if (data.times.length) {
     const devices = [...new Set(data.times.map((time) => [time.device, time.precision].filter(Boolean).join(", ")))];

@@ -13,20 +13,25 @@ from typing import Any
 
 from unroll.base.atomic_files import finite
 from unroll.base.version import VERSION
-from unroll.report import comparison_section, layouts
+from unroll.report import layouts
 from unroll.report.curves import Curves
 from unroll.report.gathering import Gathered
+from unroll.report.sections import Part
 from unroll.studies.paper import causes, instability
 from unroll.studies.paper.claims.thresholds import WARM_UP
 from unroll.studies.paper.figures import ARCHITECTURES, PAPERS_DEVICE, PAPERS_MS, SMALLER
 from unroll.studies.paper.records import Record
 
-SCRIPTS = ("facts.js", "scales.js", "series.js", "chart.js", "figure.js", "tables.js", "page.js")
+SCRIPTS = (
+    "facts.js", "scales.js", "series.js", "chart.js", "figure.js", "curve_figure.js", "drift.js", "tables.js",
+    "runs_table.js", "paper_tables.js", "coloured_text.js", "beside.js", "texts.js", "samples.js", "units.js",
+    "blocks.js", "page.js",
+)  # fmt: skip
 PAPER_TITLE = "Character-level recurrent networks in practice, reproduced"
 ENDED = ("finished", "stopped")
 
 
-def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
+def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = (), parts: Sequence[Part] = ()) -> str:
     """The page's text; `verdicts` are those of `unroll.studies.paper.claims` as plain data."""
     page_curves = Curves()
     figures = layouts.paper(gathered.records, page_curves) + layouts.runs(gathered.runs, page_curves)
@@ -38,14 +43,12 @@ def page(gathered: Gathered, verdicts: Sequence[Mapping[str, Any]] = ()) -> str:
         "curves": curves,
         "grids": grids,
         "verdicts": [dict(verdict) for verdict in verdicts],
-        "findings": [
-            *(comparison_section.section(*named, number=n) for n, named in enumerate(gathered.comparisons)),
-            *_findings(gathered.records),
-        ],
+        "findings": _findings(gathered.records),
         "times": [asdict(time) for time in timing.times] if timing else [],
         "warm_up": WARM_UP,
         "paper_times": {"device": PAPERS_DEVICE, "shapes": ARCHITECTURES, "ms": PAPERS_MS, "smaller": smaller},
         "notes": _notes(gathered),
+        "parts": [asdict(part) for part in parts],
     }
     return _filled(_title(gathered), _subtitle(gathered.records), data)
 

@@ -86,9 +86,10 @@ function rangeOf(lines, axis, logarithmic, top) {
   let lo = values.reduce((a, b) => Math.min(a, b));
   let hi = values.reduce((a, b) => Math.max(a, b));
   if (top) hi = Math.min(hi, top);
-  if (hi <= lo) [lo, hi] = [lo / 1.5, lo * 1.5];
+  if (hi <= lo) [lo, hi] = lo > 0 ? [lo / 1.5, lo * 1.5] : [lo - 1, lo + 1];
   if (!logarithmic) {
     const room = (hi - lo) * 0.04;
+    if (lo < 0) return [lo - room, hi + room];
     // A linear axis that nearly reaches zero may as well start there.
     return [lo < 0.25 * hi ? 0 : lo - room, hi + (top === hi ? 0 : room)];
   }

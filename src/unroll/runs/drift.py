@@ -75,12 +75,16 @@ def perplexity_since_reset(
     seed: int = 0,
     corpus: Corpus | str | Path | None = None,
     between: Callable[[], None] = lambda: None,
+    test_tokens: int | None = None,
 ) -> Drift:
     """Read the run's test set (or another text) from many seeded starting points and average by age.
 
-    `tokens` is the oldest age, 10 · k2 by default, or half of the text where that is shorter.
+    `tokens` is the oldest age, 10 · k2 by default, or half of the text where that is shorter. `test_tokens` bounds how
+    much of the text is read.
     """
-    ids = text_ids(run, corpus)
+    if test_tokens is not None and test_tokens < 1:
+        raise ConfigurationError(f"test_tokens must be at least 1. Got {test_tokens}.")
+    ids = text_ids(run, corpus)[:test_tokens]
     k2 = run.experiment.scheme.k2
     tokens = reach(len(ids), k2, tokens)
     if starts < 2:

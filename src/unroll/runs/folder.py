@@ -9,6 +9,8 @@
     best.safetensors       then: the weights of its best evaluation; until then they are in the checkpoints
     checkpoints/           until then: the last two, from which it resumes exactly
     optimiser.safetensors  where that was asked for: the state after its last batch, from which it can be made longer
+    tensorboard/           event files, where TensorBoard was told (`runs/tracker_files.py`)
+    tracking.json          where another tracker was told: the secret by which it knows this run again
     .lock                  while a process trains it (`base/locks.py`)
     perplexity.png         the curve, where `unroll train` trained it: a sweep draws none
 
@@ -38,8 +40,9 @@ from unroll.base.wording import go_on, go_on_with_sweep
 from unroll.corpus.tokens import Vocabulary
 from unroll.experiment import corpus_place
 from unroll.experiment.experiment import Experiment, differences, read_toml, write_toml
-from unroll.runs import metric_lines, selection, status_file
+from unroll.runs import metric_lines, selection, status_file, tracker_files
 from unroll.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from unroll.runs.tracker_files import EVENTS, MOST, SECRET, EventFiles
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +62,9 @@ SIZES = {
     "best.safetensors": None,  # as well
     KEPT: None,
     "perplexity.png": None,  # is never read
+    SECRET: MOST,
 }
+FOLDERS = (CHECKPOINTS, EVENTS)
 SPARE = MEGABYTE  # bytes that a tensor file may have beside its tensors
 UNFINISHED = {"vocabulary.json"}  # what `create` has written when it has not yet written run.toml, which is the last
 
@@ -119,12 +124,12 @@ class RunFolder:
         RunFolder.create(self.path, experiment, vocabulary)
 
     def require_own_kind(self) -> None:
-        """A run's folder holds regular files, and one folder, under our names: a RunError where it does not."""
+        """A run's folder holds regular files, and two folders, under our names: a RunError where it does not."""
         wrong = []
-        for name in (*SIZES, CHECKPOINTS):
+        for name in (*SIZES, *FOLDERS):
             path = self.path / name
             try:
-                wants_folder = name == CHECKPOINTS
+                wants_folder = name in FOLDERS
                 kind = untrusted.unlike_file(os.lstat(path).st_mode) or "a file"
                 if kind != ("a folder" if wants_folder else "a file"):
                     wrong.append(f"{path} must be {'a folder' if wants_folder else 'a regular file'}: it is {kind}.")
@@ -450,9 +455,19 @@ class RunFolder:
         atomic_files.clear_partials(self.path, SIZES.__contains__, alone=True)
         self._checkpoints.clear_partials()
 
+    @property
+    def event_files(self) -> EventFiles:
+        """Its event files for TensorBoard."""
+        return EventFiles(self.path / EVENTS)
+
+    def tracking_key(self) -> str:
+        """What other trackers know this run by, the same after each resume; or a RunError."""
+        return tracker_files.key(self.path / SECRET)
+
     def remove(self) -> None:
         """Delete the run: its files, and the folder unless it holds something else."""
         self.drop_checkpoints()
+        self.event_files.remove()
         self.clear_partials()
         for name in SIZES:
             with suppress(OSError):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unroll.base.errors import ConfigurationError, SymbolError
+from unroll.corpus.tokens import Ids
 from unroll.model import head
 from unroll.model.conditioning import PROCEDURES
 from unroll.model.model import Model
@@ -57,9 +58,13 @@ def hidden_states(run: Run, text: str, sample: str = "progressive") -> HiddenSta
     require_run(run)
     if not isinstance(text, str):
         raise ConfigurationError(f"What is read is text. Got {str(text)[:60]!r}.")
+    return states_after(run, run.vocabulary.encode(text), sample)
+
+
+def states_after(run: Run, ids: Ids, sample: str = "progressive") -> HiddenStates:
+    """The same of a text that is token ids already."""
     if sample not in PROCEDURES:
         raise ConfigurationError(f"sample must be one of {', '.join(PROCEDURES)}. Got {sample!r}.")
-    ids = run.vocabulary.encode(text)
     if not len(ids):
         raise SymbolError("A text to read needs at least 1 token. Got 0.")
     model = run.model

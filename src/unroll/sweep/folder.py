@@ -183,12 +183,16 @@ class SweepFolder:
 
     @property
     def fleets(self) -> dict[str, dict[str, Any]]:
-        """What the driver heard last of each fleet; nothing where that cannot be read, since no training needs it."""
+        """What the driver heard last of each fleet, by its name."""
+        if not untrusted.present(self.path / "fleets.json"):
+            return {}
         try:
             content = untrusted.unsealed(self._json("fleets.json"))["fleets"]
             return {str(name): dict(entry) for name, entry in content.items()}
-        except (RunError, ValueError, TypeError, AttributeError, KeyError):
-            return {}
+        except (ValueError, TypeError, AttributeError, KeyError):
+            raise RunError(
+                f"{self.path / 'fleets.json'} is damaged: where fleets train is not known. No training needs it."
+            ) from None
 
     @fleets.setter
     def fleets(self, fleets: Mapping[str, Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from unroll.base.errors import SaveError
+from unroll.base.errors import RunError, SaveError
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Begun, Failed, Lost, Progressed, Report
 
@@ -29,13 +29,21 @@ def kept(folder: SweepFolder, reports: Iterable[Report]) -> Iterator[Report]:
         journal.write()
 
 
+def _heard(folder: SweepFolder) -> dict[str, dict[str, Any]]:
+    """What an earlier driver heard; nothing where that cannot be read."""
+    try:
+        return folder.fleets
+    except RunError:
+        return {}
+
+
 class Journal:
     """The fleets of a sweep, as their driver hears of them."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self.folder = folder
         # Where fleets trained under an earlier driver is over.
-        self.fleets: dict[str, dict[str, Any]] = {name: {**old, "where": None} for name, old in folder.fleets.items()}
+        self.fleets: dict[str, dict[str, Any]] = {name: {**old, "where": None} for name, old in _heard(folder).items()}
         self.began: dict[str, tuple[float, int]] = {}  # the clock and the batch at which each began, this time
         self.written, self.changed = 0.0, False
 

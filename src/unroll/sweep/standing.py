@@ -6,6 +6,7 @@ A fleet is
     interrupted  it saved and left
     lost         the process that trained it is gone without a word: it goes on from its last checkpoint
     failed       its runs could not be trained; `failures.json` says why
+    unreadable   what a run says of itself is damaged: resuming the sweep says more
     ended        all its runs finished or stopped
 
 What the driver heard of a fleet (`journal.py`) says where it trains, and is newer than what was saved.
@@ -50,13 +51,15 @@ class Standing:
     fleets: tuple[FleetStanding, ...]
     refused: dict[str, str]  # runs that were never planned, with the reason
     changes: tuple[str, ...]  # of the plan: fleets that were split, and why
+    notes: tuple[str, ...] = ()  # what could not be read
 
     def counted(self) -> dict[str, int]:
         """The number of fleets in each state."""
         return {state: n for state in STATES if (n := sum(fleet.state == state for fleet in self.fleets))}
 
 
-STATES = ("ended", "running", "interrupted", "lost", "waiting", "failed")
+UNREADABLE = "unreadable"
+STATES = ("ended", "running", "interrupted", "lost", "waiting", "failed", "unreadable")
 
 
 def standing(folder: SweepFolder) -> Standing:
@@ -65,12 +68,17 @@ def standing(folder: SweepFolder) -> Standing:
     plan = folder.plan or Plan(())
     batches = {training.name: training.experiment.batches for training in trainings}
     failures = {name: str(failure["reason"]) for name, failure in folder.failures.items()}
-    driver, heard = _holder(folder), folder.fleets
+    driver, heard, notes = _holder(folder), dict[str, dict[str, Any]](), tuple[str, ...]()
+    try:
+        heard = folder.fleets
+    except RunError as error:
+        notes = tuple(error.problems)
     fleets = tuple(
         _fleet(folder, fleet, batches, failures, _Heard.of(heard.get(fleet.name, {}), driver is not None))
         for fleet in plan.fleets
     )
-    return Standing(driver, fleets, dict(plan.refused), plan.changes)
+    notes += tuple(fleet.reason for fleet in fleets if fleet.state == UNREADABLE and fleet.reason)
+    return Standing(driver, fleets, dict(plan.refused), plan.changes, notes)
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,7 @@ def _fleet(
     going = [status for status in found if status.get("state") not in ENDED]
     holder = next(filter(None, (_holder(folder.run(name)) for name in left)), None)
     reason = next((failures[name] for name in left if name in failures), None)
+    reason = next((str(status["problem"]) for status in found if "problem" in status), reason)
     batch, most = max((s["batch"] for s in going), default=0), max(batches[name] for name in fleet.runs)
     if not left:
         batch = max(status["batch"] for status in found)
@@ -126,6 +135,8 @@ def _state(left: Sequence[str], going: Sequence[dict[str, Any]], where: str | No
     states = {str(status["state"]) for status in going}
     if not left:
         return "ended"
+    if UNREADABLE in states:
+        return UNREADABLE
     if where is not None:
         return "running"
     if reason is not None:
@@ -136,11 +147,13 @@ def _state(left: Sequence[str], going: Sequence[dict[str, Any]], where: str | No
 
 
 def _status(folder: SweepFolder, name: str) -> dict[str, Any]:
-    """A run's status; that of a new one where it cannot be read, since resuming the sweep says what is wrong."""
+    """A run's status; that of a new one where there is none, and what is wrong where it cannot be read."""
     run = folder.run(name)
-    with suppress(RunError):
+    try:
         if run.is_run():
             return run.status
+    except RunError as error:
+        return {"state": UNREADABLE, "batch": 0, "problem": " ".join(error.problems)}
     return {"state": "new", "batch": 0}
 
 

@@ -26,7 +26,7 @@ from unroll.sweep.deduplicate import Training, distinct
 from unroll.sweep.folder import SweepFolder
 from unroll.sweep.launchers import Chosen, Failed, Job, Noted, Report, TooLarge
 from unroll.sweep.plan import Fleet, Plan
-from unroll.training import extension, memory, preflight, relocate
+from unroll.training import extension, memory, preflight, relocate, trackers
 from unroll.training.occupied import Exist, require_choice
 from unroll.training.signals import Pressed, Watch
 
@@ -42,6 +42,7 @@ def train_all(
     exist: Exist = "resume",
     progress: bool | None = None,
     on_event: Callable[[Report], object] | None = None,
+    track: str | Sequence[str] = (),
 ) -> list[table.Row]:
     """Train every experiment into the folder `out`, side by side where that is faster, and return the table.
 
@@ -53,6 +54,7 @@ def train_all(
                  `error` refuses any; `replace` deletes it with its runs and begins anew
     progress     True, False, or None: a notebook and a terminal show it
     on_event     is called with every report of what happens. Where it raises, what was trained is saved
+    track        the trackers that are told of each evaluation of each run: tensorboard, wandb, mlflow
 
     >>> import tempfile, unroll
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
@@ -66,6 +68,7 @@ def train_all(
 
     require_choice(exist)
     require_progress(progress)
+    track = trackers.chosen(track)
     library = Library(corpora or ())
     if corpora is not None:
         experiments = [c.described_in(e) for e, c in zip(experiments, corpora, strict=True)]
@@ -78,7 +81,7 @@ def train_all(
         occupied.replace(folder)
     try:
         notes = dict.fromkeys(note for experiment in asked for note in library.open(experiment).notes)
-        watched(sweep(folder, library, asked, most, save_every, launcher), progress, on_event, notes)
+        watched(sweep(folder, library, asked, most, save_every, launcher, track), progress, on_event, notes)
     except Interrupted as error:
         raise error.with_advice(go_on_with_sweep(folder.path)) from None
     return results(folder)
@@ -154,11 +157,12 @@ def sweep(
     most: int | None = None,
     save_every: int | None = None,
     launcher: str = "local",
+    track: Sequence[str] = (),
 ) -> Generator[Report, None, None]:
     """Train what is asked, or go on with what the folder holds; ends with the table written."""
     chosen = launchers.chosen(launcher)
     known = [e for t in folder.trainings for e in t.asked] if folder.is_sweep() else []
-    launchers.require_reach(chosen, asked if asked is not None else known)
+    launchers.require_reach(chosen, asked if asked is not None else known, track)
     if asked is not None and any(experiment.keep_optimiser for experiment in asked):
         raise ConfigurationError("keep_optimiser is for a run alone, and not for a sweep. Leave it out.")
     if asked is not None:
@@ -176,7 +180,7 @@ def sweep(
             folder.clear_partials()
             trainings = folder.trainings
             _plan_once(folder, trainings, library, most, chosen, watch)
-            reports = carry_out(folder, trainings, library, save_every, chosen, watch)
+            reports = carry_out(folder, trainings, library, save_every, chosen, watch, track=track)
             yield from journal.kept(folder, reports)
         except Pressed as pressed:  # between two fleets: whatever trained was saved by its own loop
             raise Interrupted(pressed.number) from None
@@ -229,6 +233,7 @@ def carry_out(
     watch: Watch,
     over: Callable[[], Mapping[str, str]] = dict,
     wanted: Collection[str] | None = None,
+    track: Sequence[str] = (),
 ) -> Iterator[Report]:
     """Train the fleets of the folder's plan that have not ended.
 
@@ -264,7 +269,7 @@ def carry_out(
         if not tried:  # another text behind a corpus's name is said before any work
             describe([experiments[name] for fleet in left for name in fleet.runs], library)
         tried |= {fleet.name for fleet in left}
-        for report in _launched(folder, left, experiments, library, save_every, launcher):
+        for report in _launched(folder, left, experiments, library, save_every, launcher, track):
             watch.check()
             if isinstance(report, TooLarge):
                 plan = folder.plan = plan.split(report.fleet, report.reason)
@@ -313,6 +318,7 @@ def _launched(
     library: Library,
     save_every: int | None,
     launcher: Chosen,
+    track: Sequence[str],
 ) -> Iterator[Report]:
     """Train these fleets."""
     jobs = [
@@ -325,6 +331,7 @@ def _launched(
             ),
             tuple(str(folder.run(name).path) for name in fleet.runs),
             save_every,
+            tuple(track),
         )
         for fleet in fleets
     ]
@@ -339,7 +346,7 @@ def _with_all_devices(launcher: Chosen, jobs: Sequence[Job]) -> tuple[Chosen, st
     count = len({place for job in jobs for place in relocate.places(job.device)}) if launcher.name == "local" else 1
     if count < 2 or len(jobs) < 2:
         return launcher, None
-    if known := launchers.only_here(experiment for job in jobs for experiment in job.experiments):
+    if known := launchers.only_here((e for job in jobs for e in job.experiments), jobs[0].track):
         return launcher, (
             f"One GPU of {count} is used: other processes do not know {', '.join(known)}, which this program "
             "registered. Bring it in a package by an entry point to use all."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from unroll.runs.perplexities import Perplexity, middle, perplexities, token_nll
 from unroll.training import orphans, stopping
 from unroll.training.best_weights import BestWeights
 from unroll.training.events import Ended, Evaluated, Event, Resumed, Warned
+from unroll.training.following import Trackers
 from unroll.training.learner import LARGEST, Learner
 from unroll.training.signals import Watch
 from unroll.training.stopping import Ending
@@ -83,9 +84,10 @@ class Bookkeeping:
         watch: Watch,
         save_every: int | None,
         draw: Draw | None = None,
+        told: Trackers | None = None,
     ) -> None:
         self.learner, self.folders, self.watch, self.save_every = learner, folders, watch, save_every
-        self.draw, self.corpora = draw, corpora
+        self.draw, self.corpora, self.told = draw, corpora, told or Trackers((), ())
         self.experiments = learner.experiments
         # The runs that are evaluated at each point of the grid.
         self.grid: dict[int, list[int]] = {}
@@ -115,6 +117,11 @@ class Bookkeeping:
     def event(self, kind: type[Happening], **facts: Any) -> Happening:
         """An event that carries the clocks."""
         return kind(self.learner, self.seconds, self.evaluating, self.seen.loss(0), **facts)
+
+    def warned(self, messages: Iterable[str]) -> Iterator[Event]:
+        """Events that say these."""
+        for message in messages:
+            yield self.event(Warned, message=message)
 
     def start(self, resume: bool) -> Iterator[Event]:
         """Say what should be known; with `resume`, put every run back to where it was."""
@@ -260,6 +267,7 @@ class Bookkeeping:
                 yield self._end(m, Ending(stopping.STOPPED, batch - 1, f"At batch {batch} {what}."))
                 continue
             self.folders[m].record(lines[m])
+            self.told.add(m, lines[m])
             self.evaluated[m] = count
             self.learner.rates.note(m, [lines[m]])
             self.history[m].append(selection.point_of(lines[m], self.experiments[m]))
@@ -383,6 +391,7 @@ class Bookkeeping:
         if self.best[m].batch is not None:
             self.folders[m].keep_best(self.best[m].tensors, self._facts(m) | {"batch": str(self.best[m].batch)})
         status = self.folders[m].finish(self.learner.weights(m), self._facts(m), status)
+        self.told.end(m, ending.state)
         return self.event(Ended, run=m, status=status)
 
     def save_if_due(self) -> None:

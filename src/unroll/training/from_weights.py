@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from unroll.experiment.scheme import Scheme
 from unroll.runs import selection
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run
-from unroll.training import occupied, parent
+from unroll.training import occupied, parent, trackers
 from unroll.training.events import Event
 from unroll.training.loop import resume, train_fleet, watch, with_curve
 from unroll.training.occupied import Exist
@@ -38,6 +38,7 @@ def train_from(
     progress: bool | None = None,
     on_event: Callable[[Event], object] | None = None,
     save_every: int | None = None,
+    track: str | Sequence[str] = (),
     **settings: Any,
 ) -> Run:
     """Train a new run that begins from the weights of `run`, on the same or another corpus, and return it.
@@ -62,6 +63,7 @@ def train_from(
     """
     occupied.require_choice(exist)
     require_progress(progress)
+    track = trackers.chosen(track)
     begun = _start(run, corpus, new_symbols, optimiser_state, weights, settings)
     folder, asked = RunFolder(out), begun.experiment
     if exist == "resume" and folder.is_run() and folder.has_saved():
@@ -69,7 +71,7 @@ def train_from(
         device = None if asked.device == "auto" else asked.device
         return resume(
             out, asked.batches, device, asked.threads, begun.corpus, keep_optimiser=asked.keep_optimiser,
-            progress=progress, on_event=on_event, save_every=save_every,
+            progress=progress, on_event=on_event, save_every=save_every, track=track,
         )  # fmt: skip
     if exist == "error":
         occupied.refuse(folder)
@@ -79,7 +81,7 @@ def train_from(
         refuse_hopeless([devices.resolve(asked)], [begun.corpus])
         _refuse_itself(run, folder)
         occupied.replace(folder)
-    events = train_fleet([asked], [begun.corpus], [out], save_every=save_every, starts=[begun])
+    events = train_fleet([asked], [begun.corpus], [out], save_every=save_every, starts=[begun], track=track)
     watch(events, folder, progress, on_event, (*begun.corpus.notes, *begun.notes))
     return with_curve(folder, asked.device)
 

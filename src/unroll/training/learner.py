@@ -144,22 +144,11 @@ class Learner:
         """NLLs, their gradients, the update, and the states that the next windows start from."""
         with self.update.computing():
             nll_MBK, state = self.model.nll(batch, self.carried)
-            loss_before_M = self.fleet.loss_sum_M.clone()
             alive_M, gradients = self.update.judged(nll_MBK.transpose(1, 2))
         with torch.no_grad():
-            self._keep_largest(self.fleet.loss_sum_M - loss_before_M, gradients, alive_M)
             self.update.change(gradients, alive_M)
             if self._carry:
                 self._carry_on(state, alive_M & self._carries_M)
-
-    def _keep_largest(self, loss_M: Tensor, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
-        """Keep the largest loss and gradient norm on the device, so that the host waits for neither.
-
-        The loss is what the sum of losses grew by. A batch that ends a run is in none of them.
-        """
-        largest_2M = self.fleet.largest_2M
-        seen_2M = torch.stack((loss_M, self.update.norm_M(gradients).double()))
-        largest_2M.copy_(torch.maximum(largest_2M, torch.where(alive_M, seen_2M, 0.0)))
 
     def _carry_on(self, state: States, moves_M: Tensor) -> None:
         for old_layer, new_layer in zip(self.carried, state, strict=True):

@@ -28,9 +28,10 @@ from unroll.experiment.experiment import Experiment
 from unroll.runs import curve
 from unroll.runs.folder import RunFolder
 from unroll.runs.loaded import Run, load
-from unroll.training import extension, occupied, start
+from unroll.training import extension, occupied, start, trackers
 from unroll.training.bookkeeping import Bookkeeping, Draw
 from unroll.training.events import Evaluating, Event, Stepped, Warned
+from unroll.training.following import HURRY, PATIENCE, SOON, Trackers, tell
 from unroll.training.learner import Learner
 from unroll.training.occupied import Exist
 from unroll.training.preflight import refuse_another, refuse_hopeless
@@ -38,6 +39,7 @@ from unroll.training.preflight import resume as ready
 from unroll.training.progress import watched
 from unroll.training.signals import Pressed, Watch
 from unroll.training.start import Start
+from unroll.training.trackers import Tracked
 
 
 def train(
@@ -49,6 +51,7 @@ def train(
     progress: bool | None = None,
     on_event: Callable[[Event], object] | None = None,
     save_every: int | None = None,
+    track: str | Sequence[str] = (),
 ) -> Run:
     """Train one run into the folder `out` and return it.
 
@@ -59,6 +62,7 @@ def train(
     on_event     is called with everything that happens: Stepped, Evaluated, Ended, Warned. Where it raises, what was
                  trained is saved
     save_every   batches from one checkpoint to the next; by the clock otherwise
+    track        the trackers that are told of each evaluation: tensorboard, wandb, mlflow
 
     >>> import tempfile, unroll
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 100)
@@ -70,6 +74,7 @@ def train(
     """
     occupied.require_choice(exist)
     require_progress(progress)
+    track = trackers.chosen(track)
     corpus = corpus or open_corpus(experiment)
     folder = RunFolder(out)
     if exist == "error":
@@ -83,9 +88,9 @@ def train(
         device = None if asked.device == "auto" else asked.device
         return resume(
             out, asked.batches, device, asked.threads, corpus, keep_optimiser=asked.keep_optimiser,
-            progress=progress, on_event=on_event, save_every=save_every,
+            progress=progress, on_event=on_event, save_every=save_every, track=track,
         )  # fmt: skip
-    events = train_fleet([experiment], [corpus], [out], save_every=save_every)
+    events = train_fleet([experiment], [corpus], [out], save_every=save_every, track=track)
     watch(events, folder, progress, on_event, corpus.notes)
     return with_curve(folder, experiment.device)
 
@@ -101,6 +106,7 @@ def resume(
     progress: bool | None = None,
     on_event: Callable[[Event], object] | None = None,
     save_every: int | None = None,
+    track: str | Sequence[str] = (),
 ) -> Run:
     """Go on with a run exactly where it stopped, and return it; one that has ended is returned as it is.
 
@@ -108,15 +114,19 @@ def resume(
     device       where to compute from now on, and with how many threads: then the last bits may differ
     corpus       the text, where the run was trained on one in memory
     keep_optimiser  keep at its end what a longer run needs
+    track        the trackers that are told; of a run that has ended they are told all
     """
+    track = trackers.chosen(track)
     run = RunFolder(folder)
     if run.has_ended() and batches in (None, run.experiment.batches):
         run.tidy()
         run.require_weights()
+        problems = tell(run, track)
         drawn = (run.path / curve.NAME).exists()
-        return load(folder, device or "auto") if drawn else with_curve(run, device or "auto")
+        loaded = load(folder, device or "auto") if drawn else with_curve(run, device or "auto")
+        return replace(loaded, notes=(*loaded.notes, *problems))
     experiment, text, notes = ready(folder, batches, device, threads, corpus, keep_optimiser)
-    events = train_fleet([experiment], [text], [folder], resume=True, save_every=save_every)
+    events = train_fleet([experiment], [text], [folder], resume=True, save_every=save_every, track=track)
     watch(events, run, progress, on_event, notes)
     return with_curve(run, experiment.device)
 
@@ -150,14 +160,17 @@ def train_fleet(
     save_every: int | None = None,
     starts: Sequence[Start | None] = (),
     draw: Draw | None = None,
+    track: str | Sequence[str] = (),
 ) -> Generator[Event, None, None]:
     """Train runs side by side, each into its own folder; with `resume`, from the newest batch that all of them hold.
 
     Checkpoints are made by the clock, or every `save_every` batches. A loop over this that is left early (by `break`,
     an exception, the end of the program) saves, as Ctrl-C does. `starts` are what runs that begin from another's
-    weights begin from; `draw` draws a text at each evaluation, which is kept.
+    weights begin from; `draw` draws a text at each evaluation, which is kept. `track` names the trackers that are told:
+    one that is not there is a note, as one that fails.
     """
-    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every, starts, draw))
+    told = trackers.named(track)
+    return generators.closed_at_exit(_train(experiments, corpora, outs, resume, save_every, starts, draw, told))
 
 
 def _train(
@@ -168,6 +181,7 @@ def _train(
     save_every: int | None,
     starts: Sequence[Start | None],
     draw: Draw | None,
+    track: Sequence[str],
 ) -> Generator[Event, None, None]:
     experiments = [devices.resolve(corpus.described_in(e)) for e, corpus in zip(experiments, corpora, strict=True)]
     refuse_hopeless(experiments, corpora)
@@ -182,14 +196,18 @@ def _train(
         watch = held.enter_context(Watch())
         learner = Learner(experiments, corpora, engine_of(device, experiments[0].kernel))
         start.put(learner, starts)
-        books, process = Bookkeeping(learner, corpora, folders, watch, save_every, draw), os.getpid()
+        told = Trackers(track, [Tracked(*run) for run in zip(folders, experiments, strict=True)])
+        held.callback(lambda: told.leave("failed", 0.0 if watch.quits else HURRY))
+        books, process = Bookkeeping(learner, corpora, folders, watch, save_every, draw, told), os.getpid()
         for note in notes:
             yield books.event(Warned, message=note)
         yield from books.start(resume)
+        told.begin()
         try:
             while not books.ended:
                 if books.is_to_evaluate:
                     watch.check()
+                    yield from books.warned(told.problems())
                     yield books.event(Evaluating)
                 # All of it before any is shown: in the midst of it there is nothing whole to save.
                 yield from [*books.evaluate_due()]
@@ -199,12 +217,22 @@ def _train(
                 books.step()
                 yield books.event(Stepped)
                 books.save_if_due()
+            told.close("finished")
+            if busy := told.wait(SOON, watch.check):
+                words = f"Waiting for {', '.join(busy)} to take what was told, at most {PATIENCE:g} seconds."
+                yield books.event(Warned, message=words)
+                told.wait(PATIENCE, watch.check)
+            told.leave("finished", 0.0)
+            yield from books.warned(told.problems())
         except Pressed as pressed:
             books.save("interrupted")
+            told.leave("interrupted")
+            yield from books.warned(told.problems())
             raise Interrupted(pressed.number) from None
         except GeneratorExit:
             if not watch.quits and os.getpid() == process:  # a process that forked has no business in these folders
                 _save_left(books)
+                told.leave("interrupted")
             raise
 
 

@@ -11,7 +11,7 @@ from unroll.base.errors import ConfigurationError, RunError
 from unroll.corpus.corpus import Corpus
 from unroll.engines import devices
 from unroll.experiment.experiment import Experiment
-from unroll.runs.folder import CHECKPOINTS, SIZES, RunFolder
+from unroll.runs.folder import FOLDERS, SIZES, RunFolder
 from unroll.training.preflight import refuse_another, refuse_hopeless
 
 Exist = Literal["error", "resume", "replace"]
@@ -80,10 +80,11 @@ def holds_more(folder: Path, what: str, others: Sequence[str]) -> RunError:
 
 def strangers(folder: RunFolder) -> list[str]:
     """What lies in a run's folder that a run does not make."""
-    ours = {*SIZES, CHECKPOINTS}
+    ours = {*SIZES, *FOLDERS}
     beside = [path.name for path in locks.others(folder.path) if path.name not in ours]
     kept = {f"batch-{batch:09d}.safetensors" for batch in folder.checkpoints()}
-    inside = folder.path / CHECKPOINTS
-    if untrusted.is_folder(inside):
-        beside += [f"{CHECKPOINTS}/{path.name}" for path in inside.iterdir() if path.name not in kept]
+    kept |= {path.name for path in folder.event_files.files()}
+    for name in FOLDERS:
+        if untrusted.is_folder(inside := folder.path / name):
+            beside += [f"{name}/{path.name}" for path in inside.iterdir() if path.name not in kept]
     return sorted(beside)

@@ -101,19 +101,38 @@ extern "C" __global__ void weigh(const float* nll, const float* weights, double*
     losses[2 * m + 1] = sums[0][1];
 }
 
+// The sum over a block of threads, in thread 0.
+__device__ __forceinline__ double total(double value, double* sums) {
+    for (int half = 16; half; half /= 2) value += __shfl_down_sync(~0u, value, half);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int warp = 1; warp < THREADS / 32; ++warp) value += sums[warp];
+    return value;
+}
+
 // Which runs take this update: those not ended, whose loss and gradients are finite. A run that is not one of them any more
 // is noted, with the reason; the loss of one that is counts towards its mean. Every block looks at a chunk of gradients, and
 // of the `expected` ones of a run the last to have looked judges. `seen` is 0 before and after: above 32 bits it counts
-// chunks that are not finite, below them all.
+// chunks that are not finite, below them all. Each block leaves the sum of its squares in `squares`, at its own place, so that
+// their sum over a run is taken in one order: the norm of its gradients. `largest` keeps the largest loss and norm of each run.
 extern "C" __global__ void judge(const __grid_constant__ Tensors all, unsigned long long* seen, int expected,
                                  const double* losses, const long long* last_batch, const long long* done,
-                                 long long* stopped, long long* reason, double* loss_sum, long long* loss_count, bool* alive) {
+                                 long long* stopped, long long* reason, double* loss_sum, long long* loss_count, bool* alive,
+                                 double* squares, int before_these, double* largest) {
+    __shared__ double sums[THREADS / 32];
+    __shared__ unsigned long long before;
     int chunk = blockIdx.x;
     const int tensor = find(all, chunk), size = all.size[tensor], m = blockIdx.y, last = min(size, (chunk + 1) * CHUNK);
     const float* const gradient = all.gradient[tensor] + (size_t)m * size;
     bool found = false;
+    double square = 0.0;
     if (size % 4) {
-        for (int n = chunk * CHUNK + threadIdx.x; n < last; n += THREADS) found |= !isfinite(gradient[n]);
+        for (int n = chunk * CHUNK + threadIdx.x; n < last; n += THREADS) {
+            found |= !isfinite(gradient[n]);
+            square += (double)gradient[n] * gradient[n];
+        }
     } else {
 #pragma unroll
         for (int s = 0; s < PLACES; ++s) {
@@ -121,13 +140,26 @@ extern "C" __global__ void judge(const __grid_constant__ Tensors all, unsigned l
             if (n >= last) continue;
             const Four g = *(const Four*)(gradient + n);
 #pragma unroll
-            for (int v = 0; v < 4; ++v) found |= !isfinite(g.v[v]);
+            for (int v = 0; v < 4; ++v) {
+                found |= !isfinite(g.v[v]);
+                square += (double)g.v[v] * g.v[v];
+            }
         }
     }
     found = __syncthreads_or(found);
-    if (threadIdx.x) return;
-    const unsigned long long before = atomicAdd(seen + m, 1ull + ((unsigned long long)found << 32));
+    square = total(square, sums);
+    if (threadIdx.x == 0) {
+        squares[(size_t)m * expected + before_these + blockIdx.x] = square;
+        __threadfence();
+        before = atomicAdd(seen + m, 1ull + ((unsigned long long)found << 32));
+    }
+    __syncthreads();
     if ((unsigned)before + 1 < (unsigned)expected) return;
+    __threadfence();
+    square = 0.0;
+    for (int n = threadIdx.x; n < expected; n += THREADS) square += __ldcg(squares + (size_t)m * expected + n);
+    square = total(square, sums);
+    if (threadIdx.x) return;
     seen[m] = 0;
     const float loss = (float)losses[2 * m];
     const bool going = stopped[m] == 0 && last_batch[m] > *done;
@@ -140,5 +172,7 @@ extern "C" __global__ void judge(const __grid_constant__ Tensors all, unsigned l
     if (alive[m]) {
         loss_sum[m] += loss / losses[2 * m + 1];
         loss_count[m] += 1;
+        largest[m] = fmax(largest[m], loss / losses[2 * m + 1]);
+        largest[gridDim.y + m] = fmax(largest[gridDim.y + m], sqrt(square));
     }
 }

@@ -43,6 +43,8 @@ class FusedUpdate(Update):
         runs = len(fleet.learning_rate_M)
         self._losses_M2 = torch.zeros(runs, 2, dtype=torch.float64, device=device)
         self._seen_M = torch.zeros(runs, dtype=torch.long, device=device)
+        chunks = sum(map(_chunks, fleet.parameters.values()))
+        self._squares_MN = torch.empty(runs, chunks, dtype=torch.float64, device=device)  # the sum of each chunk
         self._fleet = fleet
         self._d_nll_MKB = loss_gradient(fleet)
 
@@ -76,11 +78,13 @@ class FusedUpdate(Update):
         alive_M = torch.empty(len(fleet.last_M), dtype=torch.bool, device=fleet.last_M.device)
         tables = [_table([(g, g, (g,)) for g in group]) for group in _groups(gradients)]
         expected = sum(chunks for _, chunks in tables)
+        before_these = 0
         for table, chunks in tables:
             self._code["judge"].launch(
                 (chunks, len(alive_M)), THREADS, table, self._seen_M, expected, self._losses_M2, fleet.last_M,
-                fleet.number, *fleet.progress, alive_M,
+                fleet.number, *fleet.progress, alive_M, self._squares_MN, before_these, fleet.largest_2M,
             )  # fmt: skip
+            before_these += chunks
         return alive_M
 
     def change(self, gradients: Mapping[str, Tensor], alive_M: Tensor) -> None:
@@ -123,6 +127,11 @@ def _groups(tensors: Sequence[Any]) -> list[Sequence[Any]]:
     return [tensors[n : n + MOST] for n in range(0, len(tensors), MOST)]
 
 
+def _chunks(parameter: Tensor) -> int:
+    """The blocks of threads that one run of a tensor takes."""
+    return -(-parameter[0].numel() // CHUNK)
+
+
 def _table(tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]]) -> tuple[_Tensors, int]:
     table = _Tensors()
     chunks = 0
@@ -133,6 +142,6 @@ def _table(tensors: Sequence[tuple[Tensor, Tensor, tuple[Tensor, ...]]]) -> tupl
             assert tensor.is_contiguous()
             getattr(table, name)[n] = tensor.data_ptr()
         table.size[n] = parameter[0].numel()
-        chunks += -(-table.size[n] // CHUNK)
+        chunks += _chunks(parameter)
         table.chunks[n] = chunks
     return table, chunks

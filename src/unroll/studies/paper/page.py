@@ -15,15 +15,23 @@ from pathlib import Path
 from unroll.base import atomic_files
 from unroll.base.errors import InputError
 from unroll.base.printable import one_line
-from unroll.studies.paper import causes, instability, instability_picture, literature, pictures, records
+from unroll.studies.paper import (
+    causes,
+    instability,
+    instability_picture,
+    literature,
+    pictures,
+    records,
+    stranger,
+    verdicts_in_words,
+)
 from unroll.studies.paper.claims import judge
-from unroll.studies.paper.claims.verdict import NOT_JUDGED, VERDICTS, Table, Verdict
+from unroll.studies.paper.claims.verdict import Table, Verdict
 from unroll.studies.paper.figures import ARCHITECTURES, PAPER, PAPERS_DEVICE, PAPERS_MS, SMALLER, trainings
 from unroll.studies.paper.records import Curve, Record, Time
 
 Records = Mapping[str, Record]
 BLOCK = re.compile(r"<!-- unroll: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
-MARK = {"holds": "✔", "holds in part": "◐", "does not hold": "✘", "not judged": "–"}
 START = """\
 # The paper, reproduced
 
@@ -37,10 +45,15 @@ drawn from the records in `results/paper` by `python -m unroll.studies.paper.pag
 ## The claims
 
 Each claim says several things, and each of them is a number and a threshold. All hold: the claim *holds*; some: *holds
-in part*; none: *does not hold*. The thresholds were fixed before there were records, and are argued where they are
-defined, in `src/unroll/studies/paper/claims`.
+in part*; none: *does not hold*. Where another seed might have turned a part, it *cannot be told*. The thresholds were
+fixed before there were records, and are argued where they are defined, in `src/unroll/studies/paper/claims`.
 
 <!-- unroll: claims -->
+<!-- end -->
+
+What intervals over seeds changed:
+
+<!-- unroll: changes -->
 <!-- end -->
 
 ## The figures
@@ -55,6 +68,11 @@ batches, in which nearly every run jumps, are not marked. A rise at the end that
 ## Why conditional training looks unstable
 
 <!-- unroll: instability -->
+<!-- end -->
+
+## By a stranger's route
+
+<!-- unroll: stranger -->
 <!-- end -->
 
 ## What lies behind unexpected verdicts
@@ -91,7 +109,10 @@ def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path
     page = docs / "paper.md"
     verdicts = judge(measured)
     text = page.read_text("utf-8") if page.exists() else START
-    written = [*drawn, *filter(None, [instability_drawn]), _write(page, fill(text, blocks(measured, verdicts, drawn)))]
+    compared = stranger.read(records_folder)
+    stranger_drawn = stranger.save(compared, docs / "paper") if compared else None
+    contents = blocks(measured, verdicts, drawn, compared)
+    written = [*drawn, *filter(None, [instability_drawn, stranger_drawn]), _write(page, fill(text, contents))]
     schemes = docs / "schemes.md"
     if schemes.exists():
         written.append(_write(schemes, fill(schemes.read_text("utf-8"), {"literature": literature.markdown()})))
@@ -108,25 +129,28 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
     return BLOCK.sub(renewed, text)
 
 
-def blocks(measured: Records, verdicts: Iterable[Verdict], drawn: Iterable[Path]) -> dict[str, str]:
+def blocks(
+    measured: Records,
+    verdicts: Iterable[Verdict],
+    drawn: Iterable[Path],
+    compared: stranger.Comparison | None = None,
+) -> dict[str, str]:
     """Every marked block of docs/paper.md."""
     verdicts = tuple(verdicts)
     return {
         "summary": _summary(measured, verdicts),
-        "claims": _claims(verdicts),
+        "claims": _markdown(*verdicts_in_words.claims(verdicts)),
+        "changes": _markdown(*verdicts_in_words.changes(verdicts)),
         "figures": "\n\n".join(
             f"![{pictures.titled(path.stem, measured[path.stem].scale)}](paper/{path.name})" for path in drawn
         ),
         "timing": timing_table(measured["timing"]) if "timing" in measured else "Not measured.",
         "instability": _instability(measured),
+        "stranger": _stranger(compared),
         "causes": _causes(measured),
-        "evidence": "\n\n".join(_evidence(verdict) for verdict in verdicts),
+        "evidence": "\n\n".join(verdicts_in_words.evidence(v, lambda each: _table(each.evidence)) for v in verdicts),
         "provenance": _provenance(measured),
     }
-
-
-def _titled_picture(measured: Records, path: Path) -> str:
-    return pictures.titled(path.stem, measured[path.stem].scale)
 
 
 def timing_table(record: Record) -> str:
@@ -165,12 +189,10 @@ def _sample(time: Time | None, way: str) -> str:
 
 
 def _summary(measured: Records, verdicts: tuple[Verdict, ...]) -> str:
-    counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
-    counted = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
     papers = cost(measured, base=True)
     every = cost(measured)
     text = (
-        f"The {len(verdicts)} claims: **{counted}**. Of the paper's {len(trainings(PAPER))} trainings {papers[0]} are "
+        f"{verdicts_in_words.counted(verdicts)} Of the paper's {len(trainings(PAPER))} trainings {papers[0]} are "
         f"in the records; they took {_duration(papers[1])} of training and {_duration(papers[2])} of evaluation. By "
         "the paper's own table its trainings took about 97 hours."
     )
@@ -202,25 +224,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / unit:.1f} {name}"
 
 
-def _claims(verdicts: Iterable[Verdict]) -> str:
-    rows = [[f"[{v.claim}](#{v.claim.lower()})", v.words, f"{MARK[v.verdict]} {v.verdict}"] for v in verdicts]
-    return _markdown(("", "the paper says", "here"), rows)
-
-
-def _evidence(verdict: Verdict) -> str:
-    head = f"### {verdict.claim}\n\n> {verdict.words}\n\n**{verdict.verdict.capitalize()}.**"
-    if verdict.verdict == NOT_JUDGED:
-        return f"{head} {verdict.measured}"
-    parts = "\n".join(
-        f"- {'✔' if part.held else '✘'} *{part.says}*: {part.measured} (asked: {part.threshold})."
-        for part in verdict.parts
-    )
-    notes = verdict.measured[len("; ".join(part.measured for part in verdict.parts)) + 1 :].strip()
-    numbers = _table(verdict.evidence)
-    figures = ", ".join(verdict.figures)
-    return "\n\n".join(piece for piece in (head, parts, notes, numbers, f"Records: {figures}.") if piece)
-
-
 def _instability(measured: Records) -> str:
     """Tables and a picture of scheme 4; the report shows it run by run."""
     runs = instability.readings(measured)
@@ -229,6 +232,14 @@ def _instability(measured: Records) -> str:
     picture = "![Scheme 4: from zeros against from carried states](paper/instability.png)"
     tables = {title: table for title, table in instability.every_table(runs).items() if title != instability.BY_RUN}
     return "\n\n".join((instability.ABOUT, picture, *_titled(tables)))
+
+
+def _stranger(compared: stranger.Comparison | None) -> str:
+    """The same experiment by another implementation."""
+    if not compared or not compared.runs:
+        return "Not measured."
+    picture = "![Scheme 4 in plain torch and in Unroll](paper/stranger.png)"
+    return "\n\n".join((stranger.about(compared), picture, _table(stranger.in_numbers(compared.runs))))
 
 
 def _causes(measured: Records) -> str:

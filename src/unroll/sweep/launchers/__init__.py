@@ -52,6 +52,7 @@ class Job:
     experiments: tuple[Experiment, ...]  # with device, kernel and threads decided
     outs: tuple[str, ...]  # their folders
     save_every: int | None = None
+    track: tuple[str, ...] = ()  # the trackers that are told
 
     @property
     def device(self) -> str:
@@ -210,22 +211,24 @@ def chosen(words: str) -> Chosen:
     return Chosen(words, name, load(name), spelled.values("launchers", words))
 
 
-def require_reach(launcher: Chosen, experiments: Iterable[Experiment]) -> None:
+def require_reach(launcher: Chosen, experiments: Iterable[Experiment], track: Iterable[str] = ()) -> None:
     """Raise where a launcher cannot train these: it refuses them, or this process alone knows what they use."""
     experiments = tuple(experiments)
     reason = getattr(launcher.module, "refusal", lambda experiments, **keys: None)(experiments, **launcher.keys)
     if reason:
         raise ConfigurationError(reason)
-    if launcher.is_elsewhere and (known := only_here(experiments)):
+    if launcher.is_elsewhere and (known := only_here(experiments, track)):
         raise ConfigurationError(
             f"The launcher {launcher.name} trains in other processes, which do not know {', '.join(known)}: this "
             "program registered it. Use the launcher local, or bring it in a package by an entry point."
         )
 
 
-def only_here(experiments: Iterable[Experiment]) -> list[str]:
-    """The plug-ins that experiments use and this process alone knows, in words."""
-    return list(dict.fromkeys(words for experiment in experiments for words in provenance.registered(experiment)))
+def only_here(experiments: Iterable[Experiment], track: Iterable[str] = ()) -> list[str]:
+    """The plug-ins that experiments use, and the trackers, which this process alone knows, in words."""
+    known = [words for experiment in experiments for words in provenance.registered(experiment)]
+    known += [f"the tracker {name!r}" for name in track if plugins.is_registered("trackers", name)]
+    return list(dict.fromkeys(known))
 
 
 def problem(words: str) -> str | None:

@@ -36,7 +36,8 @@ def work(job: Job, library: Library) -> Iterator[Report]:
         refuse_hopeless(job.experiments, corpora)  # before there are folders of runs that cannot be trained
         for out, experiment, corpus in zip(job.outs, job.experiments, corpora, strict=True):
             RunFolder(out).begin(corpus.described_in(experiment), corpus.vocabulary)
-        with closing(train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every)) as events:
+        fleet = train_fleet(job.experiments, corpora, job.outs, resume=True, save_every=job.save_every, track=job.track)
+        with closing(fleet) as events:
             yield from _reports(job, events)
         return
     except Interrupted:

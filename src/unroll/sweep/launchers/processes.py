@@ -85,7 +85,8 @@ def cores() -> int:
 
 def run(jobs: Sequence[Job], library: Library) -> Generator[Report, None, None]:
     """The next job goes to a process that is free; reports of different fleets come interleaved."""
-    require_reach(chosen("processes"), [experiment for job in jobs for experiment in job.experiments])
+    told = [name for job in jobs for name in job.track]
+    require_reach(chosen("processes"), [experiment for job in jobs for experiment in job.experiments], told)
     return generators.closed_at_exit(_run(_Team(jobs, library)))
 
 

@@ -2,22 +2,26 @@
 
 thresholds.py      what "very close", "much" and "observable" mean, in numbers, and why
 lines.py           curves as the claims read them
-verdict.py         a claim, its parts and its verdict: data
+verdict.py         a claim, its parts, the numbers that they turn on, and its verdict: data
+certainty.py       an interval over seeds for each number: the one rule
 schemes.py         C1 to C4, C14, C16
 data_sets.py       C5, C7, C10
 architectures.py   C6, C8, C9
 clocks.py          C11, C12, C15, C17
 windows.py         C13
 
-A claim says several things; each is a part that holds or does not. All of them: the claim *holds*; some: *holds in
-part*; none: *does not hold*. Where the records do not suffice, or are of a smaller scale, it is *not judged*.
+A claim says several things; each is a part that holds, does not hold, or cannot be told, since another seed might have
+turned it. All hold: the claim *holds*; some: *holds in part*; none: *does not hold*. Where that turns on parts that are
+open, the claim *cannot be told*. Where the records do not suffice, or are of a smaller scale, it is *not judged*.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from unroll.studies.paper.claims import architectures, clocks, data_sets, schemes, windows
+from unroll.studies.paper.claims.certainty import with_intervals
 from unroll.studies.paper.claims.lines import gmean, max_over_min
 from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, percent
 from unroll.studies.paper.claims.verdict import NOT_JUDGED, Claim, NotJudgedError, Records, Verdict, decide
@@ -56,7 +60,7 @@ CLAIMS = (
     Claim(
         "C5",
         "English, Finnish and Linux end at almost equal perplexity; Music is harder.",
-        ("datasets",),
+        ("schemes",),
         data_sets.c5,
     ),
     Claim(
@@ -69,7 +73,7 @@ CLAIMS = (
     Claim(
         "C7",
         "k1 matters less than the scheme; small k1 is data efficient (label reuse about k2/k1 in multi-loss training).",
-        ("datasets",),
+        ("schemes",),
         data_sets.c7,
     ),
     Claim(
@@ -135,7 +139,7 @@ def verdict(claim: Claim, records: Records) -> Verdict:
     """One claim, as far as the records go."""
     try:
         known = {name: whole(name, records.get(name)) for name in claim.needs}
-        finding = claim.judge(known)
+        finding = with_intervals(claim.judge, known, _whole(records))
     except NotJudgedError as error:
         why = str(error)
         return Verdict(claim.id, claim.words, NOT_JUDGED, f"{why[0].upper()}{why[1:]}.", "", claim.needs)
@@ -144,7 +148,7 @@ def verdict(claim: Claim, records: Records) -> Verdict:
     return Verdict(
         claim.id,
         claim.words,
-        decide(finding.parts),
+        decide(part.held for part in finding.parts),
         " ".join(sentence for sentence in sentences if sentence),
         "; ".join(f"{part.says}: {part.threshold}" for part in finding.parts) + ".",
         claim.needs,
@@ -169,6 +173,15 @@ def whole(name: str, record: Record | None) -> Record:
         what = f"{len(absent)} curves of {name} are" if len(absent) > 1 else f"a curve of {name} is"
         raise NotJudgedError(f"{what} missing from its record: {first}{', …' if len(absent) > 1 else ''}")
     return replace(record, curves=tuple(curve for curve in record.curves if curve.seed in seeds))
+
+
+def _whole(records: Records) -> Records:
+    """The records that could be judged."""
+    known = {}
+    for name, record in records.items():
+        with suppress(NotJudgedError):
+            known[name] = whole(name, record)
+    return known
 
 
 def _seeds(records: Records) -> str:

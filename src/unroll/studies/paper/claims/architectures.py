@@ -17,7 +17,7 @@ from unroll.studies.paper.claims.thresholds import (
     percent,
     times,
 )
-from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
+from unroll.studies.paper.claims.verdict import Finding, Measure, Part, Records, above, at_least, at_most, below, table
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1
 
 PLOTS = tuple((scheme, corpus) for scheme in (1, 2) for corpus in CORPORA)
@@ -53,32 +53,37 @@ def c6(records: Records) -> Finding:
         end[plot] = max_over_min(min(by_batch.values()) for by_batch in learnt.values())
         level[plot] = {a: ratio(by_batch, learnt[BEST[0]], LEARNING) for a, by_batch in learnt.items()}
     enough = len(PLOTS) - ALL_BUT_ONE
-    best = sum(min(of_plot, key=of_plot.__getitem__) == BEST[0] for of_plot in level.values())
+    best = sum(_lead(of_plot) <= 1 for of_plot in level.values())
     overall = {s: {a: gmean(level[s, c][a] for c in CORPORA) for a in ARCHITECTURES} for s in (1, 2)}
     pairs = list(combinations(ARCHITECTURES, 2))
-    alike = sum((overall[1][a] < overall[1][b]) == (overall[2][a] < overall[2][b]) for a, b in pairs)
+    # Above 0 where both schemes put a pair of architectures in the same order.
+    same = {(a, b): math.prod(math.log(overall[s][a] / overall[s][b]) for s in (1, 2)) for a, b in pairs}
+    alike = sum(value > 0 for value in same.values())
     parts = (
-        _plots("γ=512 is better early", sum(v < 1 for v in early.values()), enough, early, "γ=512 over γ=128"),
-        _plots("r=1 learns faster later", sum(v < 1 for v in late.values()), enough, late, "r=1 over r=2"),
+        _plots("γ=512 is better early", enough, early, "γ=512 over γ=128"),
+        _plots("r=1 learns faster later", enough, late, "r=1 over r=2"),
         Part(
             "at 12,800 batches there is no clear difference",
-            sum(v <= CLOSE for v in end.values()) >= enough,
+            _measures(end, CLOSE),
             f"the four architectures end {percent(min(end.values()))} to {percent(max(end.values()))} apart, and "
             f"within {percent(CLOSE)} in {sum(v <= CLOSE for v in end.values())} of {len(PLOTS)} plots",
             f"within {percent(CLOSE)} in at least {enough} of {len(PLOTS)} plots, best perplexity, mean over k1",
+            enough,
         ),
         Part(
             "r=1, γ=512 is best overall",
-            best >= enough,
+            _measures({plot: _lead(of_plot) for plot, of_plot in level.items()}, 1.0),
             f"lowest in {best} of {len(PLOTS)} plots, over the whole of the curve",
             f"in at least {enough} of {len(PLOTS)}",
+            enough,
         ),
         # Six pairs of architectures: one that turns round is the exception that is allowed above.
         Part(
             "with schemes 1 and 2 alike",
-            alike >= len(pairs) - ALL_BUT_ONE,
+            tuple(above(f"{_named(a)} and {_named(b)}", v, 0.0, is_ratio=False) for (a, b), v in same.items()),
             f"{alike} of {len(pairs)} pairs of architectures stand in the same order",
             f"at least {len(pairs) - ALL_BUT_ONE} of {len(pairs)}, mean over data sets",
+            len(pairs) - ALL_BUT_ONE,
         ),
     )
     rows = tuple(
@@ -93,10 +98,29 @@ def c6(records: Records) -> Finding:
     return Finding(parts, table((*columns, *(f"r={r} γ={h}, to r=1 γ=512" for r, h in ARCHITECTURES)), rows))
 
 
-def _plots(says: str, below_1: int, enough: int, ratios: dict[tuple[int, str], float], what: str) -> Part:
+def _plots(says: str, enough: int, ratios: dict[tuple[int, str], float], what: str) -> Part:
+    below_1 = sum(value < 1 for value in ratios.values())
     measured = f"{what} is {times(gmean(ratios.values()))} in the mean, below 1 in {below_1} of {len(ratios)} plots"
     half = "left" if "early" in says else "right"
-    return Part(says, below_1 >= enough, measured, f"below 1 in at least {enough}, over the {half} half of the axis")
+    asked = f"below 1 in at least {enough}, over the {half} half of the axis"
+    return Part(says, tuple(below(_plot_named(*plot), v, 1.0) for plot, v in ratios.items()), measured, asked, enough)
+
+
+def _measures(values: dict[tuple[int, str], float], bound: float) -> tuple[Measure, ...]:
+    return tuple(at_most(_plot_named(*plot), value, bound) for plot, value in values.items())
+
+
+def _lead(of_plot: dict[tuple[int, int], float]) -> float:
+    """The level of the paper's best architecture over the lowest of the others: at most 1 where it is the best."""
+    return of_plot[BEST[0]] / min(value for a, value in of_plot.items() if a != BEST[0])
+
+
+def _named(architecture: tuple[int, int]) -> str:
+    return f"r={architecture[0]} γ={architecture[1]}"
+
+
+def _plot_named(scheme: int, corpus: str) -> str:
+    return f"{CORPUS_NAMES[corpus]}, scheme {scheme}"
 
 
 def _music(records: Records, figure: str, variant: dict[str, Any]) -> list[Line]:
@@ -117,7 +141,10 @@ def c8(records: Records) -> Finding:
     parts = (
         Part(
             "there is overfitting",
-            rise >= CLOSE and falling >= len(plain) - ALL_BUT_ONE,
+            (
+                at_least("last / lowest", rise, CLOSE),
+                at_least("lines whose loss falls", falling, len(plain) - ALL_BUT_ONE, is_ratio=False),
+            ),
             f"the last perplexity stands {percent(rise)} above the lowest, while the train loss falls on in {falling} "
             f"of {len(plain)} lines",
             f"at least {percent(CLOSE)} above in the mean, the train loss falling in "
@@ -125,13 +152,13 @@ def c8(records: Records) -> Finding:
         ),
         Part(
             "dropout greatly reduces it",
-            kept <= 1 / MUCH,
+            (at_most("share of the rise", kept, 1 / MUCH, is_ratio=False),),
             f"with 25 % dropout it stands {percent(with_dropout)} above: {100 * kept:.0f} % of the rise, in logarithms",
             "at most half of the rise",
         ),
         Part(
             "it stays observable",
-            with_dropout >= VISIBLE,
+            (at_least("last / lowest", with_dropout, VISIBLE),),
             f"{percent(with_dropout)} above",
             f"at least {percent(VISIBLE)}, what can be seen in the paper's plots",
         ),
@@ -174,7 +201,7 @@ def c9(records: Records) -> Finding:
     parts = (
         Part(
             "there is a bump around 1,000 train sequences for all k1",
-            seen >= len(groups["Adam 0.001"]) - ALL_BUT_ONE,
+            (at_least("lines", seen, len(groups["Adam 0.001"]) - ALL_BUT_ONE, is_ratio=False),),
             f"in {seen} of 10 lines perplexity rises by {percent(VISIBLE)} or more between {BUMP[0]} and {BUMP[1]:,} "
             f"train sequences; {percent(height['Adam 0.001'])} in the mean",
             "in at least 9 of 10 (r 1 and 2, five k1)",
@@ -182,14 +209,17 @@ def c9(records: Records) -> Finding:
         # Where there is no bump, nothing lowers it: 0.0 % instead of 0.1 % is no confirmation.
         Part(
             "learning rate 0.0001 or RMSprop lower it",
-            height["Adam 0.001"] >= VISIBLE and all(height[name] < height["Adam 0.001"] for name in others),
+            (
+                at_least("Adam 0.001", height["Adam 0.001"], VISIBLE),
+                *(below(f"{name} / Adam 0.001", height[name] / height["Adam 0.001"], 1.0) for name in others),
+            ),
             ", ".join(f"{name} {percent(height[name])}" for name in others) + " in the mean",
             f"both lower than with Adam 0.001, which shows one of at least {percent(VISIBLE)}",
         ),
         # "Remains an artefact": half of the lines still show it.
         Part(
             "but do not remove it",
-            all(value >= 0.5 for value in left.values()),
+            tuple(at_least(name, value, 0.5, is_ratio=False) for name, value in left.items()),
             ", ".join(f"{name} keeps one in {100 * left[name]:.0f} % of the lines" for name in others),
             f"at least {percent(VISIBLE)} high in at least half of the lines of each",
         ),

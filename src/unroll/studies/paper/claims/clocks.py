@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from unroll.studies.paper.claims.lines import Lines, common_level, gmean, max_over_min
+import math
+
+from unroll.studies.paper.claims.lines import Lines, Measures, common_level, gmean, max_over_min
 from unroll.studies.paper.claims.thresholds import CORPUS_NAMES, VISIBLE, listed, percent, times
-from unroll.studies.paper.claims.verdict import Finding, NotJudgedError, Part, Records, table
+from unroll.studies.paper.claims.verdict import Finding, Measure, NotJudgedError, Part, Records, above, table
 from unroll.studies.paper.figures import ARCHITECTURES, BEST, CORPORA, K1, K1_OF_K2
 from unroll.studies.paper.records import Time
 
@@ -30,6 +32,11 @@ def _gain(cells: dict[tuple[int, int, int], Time], architecture: tuple[int, int]
     return 100 * (1 - cells[2, *architecture].batch_ms / cells[1, *architecture].batch_ms)
 
 
+def _read(values: dict[tuple[int, int], float], low: float | None = None, high: float | None = None) -> Measures:
+    """Numbers of a clock, one for each architecture."""
+    return tuple(Measure(f"r={r} γ={h}", value, low, high, is_clock=True) for (r, h), value in values.items())
+
+
 def c11(records: Records) -> Finding:
     """Training time a batch."""
     alone = _times(records)
@@ -47,20 +54,25 @@ def c11(records: Records) -> Finding:
     parts = (
         Part(
             "single-loss trains faster a batch",
-            all(value > 0 for value in gains.values()),
+            _read(gains, low=math.nextafter(0.0, 1.0)),
             f"by {listed_gains(gains)}; in a fleet by {listed_gains(in_fleet)}",
             "less time on every architecture, one run at a time",
         ),
         Part(
             "the relative gain shrinks as the architecture grows",
-            gains[1, 128] > gains[2, 512] and not against,
+            (
+                Measure(
+                    "smallest less largest", gains[1, 128] - gains[2, 512], math.nextafter(0.0, 1.0), is_clock=True
+                ),
+                Measure("steps up", len(against), None, 0.0, is_clock=True),
+            ),
             f"from {gains[1, 128]:.0f} % to {gains[2, 512]:.0f} % (the paper's table: 23 to 8)"
             + (f"; it grows from {', '.join(against)}" if against else ""),
             f"smaller for the largest than for the smallest, and no step up by more than {CLOCK_POINTS:.0f} points",
         ),
         Part(
             "schemes 1, 3 and 4 cost the same",
-            all(value <= VISIBLE for value in same.values()),
+            _read(same, high=VISIBLE),
             f"their batches differ by at most {percent(max(same.values()))}",
             f"by at most {percent(VISIBLE)} on every architecture",
         ),
@@ -92,14 +104,14 @@ def c12(records: Records) -> Finding:
     parts = (
         Part(
             "progressive sampling is at least 10 times faster a token",
-            all(value >= low for value in naive.values()),
+            _read(naive, low=low),
             f"windowed as the paper ran it takes {listed_factors}; rolling {times(min(rolling.values()))} to "
             f"{times(max(rolling.values()))}",
             f"at least {times(low)} on every architecture, one text at a time",
         ),
         Part(
             "by 10 to 20 times",
-            all(low <= value <= high for value in naive.values()),
+            _read(naive, low=low, high=high),
             f"by {times(min(naive.values()))} to {times(max(naive.values()))}",
             f"from {times(low)} to {times(high)} on every architecture",
         ),
@@ -146,13 +158,13 @@ def c15(records: Records) -> Finding:
     parts = (
         Part(
             "on every data set single-loss takes longer to the same perplexity",
-            all(value > 1 for value in by_corpus.values()),
+            tuple(above(CORPUS_NAMES[c], value, 1.0) for c, value in by_corpus.items()),
             f"{listed({c: times(v) for c, v in by_corpus.items()})} the time of multi-loss, a batch {times(batch)}",
             "longer on each of the four, mean over k1",
         ),
         Part(
             "and so it does for every k2",
-            all(value > 1 for value in by_k2.values()),
+            tuple(above(f"k2 = {k2}", value, 1.0) for k2, value in by_k2.items()),
             "on Music " + ", ".join(f"{times(v)} (k2 = {k2})" for k2, v in by_k2.items()),
             "longer for each of the five, mean over k1",
         ),
@@ -177,7 +189,7 @@ def c17(records: Records) -> Finding:
     worst = max(spans, key=spans.__getitem__)
     part = Part(
         "k1 hardly changes the time of a batch",
-        spans[worst] <= VISIBLE,
+        (Measure(worst, spans[worst], None, VISIBLE, is_clock=True),),
         f"the slowest k1 takes {percent(spans[worst])} more than the fastest ({worst})",
         f"at most {percent(VISIBLE)} more, under every training procedure",
     )

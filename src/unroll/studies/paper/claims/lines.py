@@ -6,15 +6,17 @@ Means of perplexities are geometric: the paper's axes are logarithmic, and a rat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from unroll.studies.paper.claims.thresholds import CLOSE, WARM_UP
-from unroll.studies.paper.claims.verdict import NotJudgedError, Records
+from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES, WARM_UP
+from unroll.studies.paper.claims.verdict import Measure, NotJudgedError, Records
 from unroll.studies.paper.figures import K1
 from unroll.studies.paper.records import Curve
+
+Measures = tuple[Measure, ...]
 
 
 def gmean(values: Iterable[float]) -> float:
@@ -171,6 +173,17 @@ class Lines:
     def over_k1(self, corpus: str, scheme: int) -> list[Line]:
         """The line of each k1 for a corpus and a scheme, r=1 γ=512 and k2 = 100."""
         return [self.one(corpus=corpus, scheme=scheme, layers=1, hidden=512, k1=k1, k2=100) for k1 in K1]
+
+
+def turns(sides: Iterable[float]) -> float:
+    """How far an order turns round among several ratios: the lesser of both sides; at 1 and below it does not."""
+    every = list(sides)
+    return min(max(every), 1 / min(every))
+
+
+def by_corpus(asked: Callable[[str, float, float], Measure], values: Mapping[str, float], bound: float) -> Measures:
+    """A measure for each data set, held to one bound."""
+    return tuple(asked(CORPUS_NAMES[corpus], value, bound) for corpus, value in values.items())
 
 
 def spread(lines: Sequence[Line], since: float = WARM_UP) -> float:

@@ -11,12 +11,14 @@ from unroll.studies.paper.claims.lines import (
     Line,
     Lines,
     average,
+    by_corpus,
     common_level,
     gmean,
     max_over_min,
     mean,
     ratio,
     spread,
+    turns,
     unstable,
 )
 from unroll.studies.paper.claims.thresholds import (
@@ -31,7 +33,17 @@ from unroll.studies.paper.claims.thresholds import (
     percent,
     times,
 )
-from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
+from unroll.studies.paper.claims.verdict import (
+    Finding,
+    Measure,
+    Part,
+    Records,
+    above,
+    at_least,
+    at_most,
+    below,
+    table,
+)
 from unroll.studies.paper.figures import ARCHITECTURES, CORPORA, K1
 
 SCHEMES = (1, 2, 3, 4)
@@ -60,14 +72,14 @@ def c1(records: Records) -> Finding:
     parts = (
         Part(
             "scheme 1 has the best perplexity on every data set",
-            all(value <= TIE for value in behind.values()),
+            by_corpus(at_most, behind, TIE),
             "scheme 1's best perplexity, mean over k1, is "
             f"{listed({c: times(v) for c, v in behind.items()})} the best of the other three",
             f"at most {times(TIE)} on each of the four",
         ),
         Part(
             "its curves for different k1 lie very close",
-            all(value <= CLOSE for value in close.values()),
+            by_corpus(at_most, close, CLOSE),
             f"from batch {WARM_UP} on the five lie {listed({c: percent(v) for c, v in close.items()})} apart",
             f"within {percent(CLOSE)} on each data set, highest over lowest in the mean over points",
         ),
@@ -93,27 +105,28 @@ def c2(records: Records) -> Finding:
         each = {s: lines.each(corpus=corpus, scheme=s, k2=100) for s in (1, 2)}
         detour[corpus] = (median(line.detour for line in each[1]), median(line.detour for line in each[2]))
     others = max(value for corpus, value in slower.items() if corpus != "music")
-    smoother = sum(two < one for one, two in detour.values())
+    smoother = {corpus: (1 + two) / (1 + one) for corpus, (one, two) in detour.items()}
     parts = (
         Part(
             "scheme 2 needs more train sequences than scheme 1",
-            all(value >= STEP for value in slower.values()),
+            by_corpus(at_least, slower, STEP),
             f"to the same perplexity scheme 2 takes {listed({c: times(v) for c, v in slower.items()})} as many",
             f"at least {times(STEP)}, one evaluation point, on every data set",
         ),
         Part(
             "most visibly on Music",
-            max(slower, key=slower.__getitem__) == "music",
+            (above("Music / the others", slower["music"] / others, 1.0),),
             f"Music {times(slower['music'])}, the others up to {times(others)}",
             "the largest factor of the four is Music's",
         ),
         Part(
             "its curves are smoother",
-            smoother >= MOST,
+            by_corpus(below, smoother, 1.0),
             "detours on the way down, scheme 1 and scheme 2: "
             + listed({c: f"{100 * a:.0f} and {100 * b:.0f} %" for c, (a, b) in detour.items()}),
             f"smaller under scheme 2 on at least {MOST} of 4 data sets, median over lines; "
             "0 % is a line that only falls",
+            MOST,
         ),
     )
     rows = tuple((CORPUS_NAMES[c], round(slower[c], 2), *(round(v, 3) for v in detour[c])) for c in CORPORA)
@@ -141,20 +154,21 @@ def c3(records: Records) -> Finding:
     parts = (
         Part(
             "scheme 3 is worse than scheme 1",
-            sum(value > 1 for value in worse.values()) >= MOST,
+            by_corpus(above, worse, 1.0),
             f"from batch {WARM_UP} on scheme 3 stands at {listed({c: times(v) for c, v in worse.items()})} scheme 1",
             f"above 1 on at least {MOST} of 4 data sets",
+            MOST,
         ),
         Part(
             "but only very slightly",
-            all(1 / VISIBLE <= value <= VISIBLE for value in worse.values()),
+            tuple(Measure(CORPUS_NAMES[c], value, 1 / VISIBLE, VISIBLE) for c, value in worse.items()),
             f"by {listed({c: percent(v) for c, v in worse.items()})}; after the last batch the worst k1 stands at "
             f"{listed({c: times(v) for c, v in ends.items()})}",
             f"within {percent(VISIBLE)} of it on every data set, the width of a line in the paper's plots",
         ),
         Part(
             "and a little less robust to k1",
-            gmean(third.values()) > gmean(first.values()),
+            (above("scheme 3 / scheme 1", gmean(third.values()) / gmean(first.values()), 1.0),),
             f"the five k1 lie {percent(gmean(third.values()))} apart, scheme 1's {percent(gmean(first.values()))}",
             "further apart than scheme 1's, mean over data sets",
         ),
@@ -193,16 +207,18 @@ def c4(records: Records) -> Finding:
         lasting[corpus] = counts
         share[corpus] = mean(shares)
         third[corpus] = third_counts
+    elsewhere = max(value for corpus, value in share.items() if corpus != "music")
+    none = 0.0 if share["music"] > 0 else -1.0  # where Music is calm, nothing is milder
     parts = (
         Part(
             "scheme 4 follows scheme 3 until about 200 batches",
-            median(apart) <= CLOSE,
+            (at_most("apart", median(apart), CLOSE),),
             f"up to batch {PARTING} the two lie {percent(median(apart))} apart",
             f"within {percent(CLOSE)}, median over points and lines",
         ),
         Part(
             "then some k1 go unstable",
-            sum(lasting.values()) >= SOME * seeds,
+            (at_least("lines a seed", sum(lasting.values()) / seeds, SOME, is_ratio=False),),
             f"of {5 * seeds} lines each, {listed({c: str(n) for c, n in lasting.items()})} turn unstable for good or "
             f"repeatedly (of scheme 3's: {listed({c: str(n) for c, n in third.items()})})",
             f"at least {SOME * seeds} of {20 * seeds}, each at {LASTING} evaluation points or more after batch "
@@ -210,13 +226,13 @@ def c4(records: Records) -> Finding:
         ),
         Part(
             "Music is worst",
-            share["music"] > 0 and max(share, key=share.__getitem__) == "music",
+            (above("Music less the others", share["music"] - elsewhere, 0.0, is_ratio=False),),
             f"unstable points after batch {PARTING}: {listed({c: f'{100 * v:.0f} %' for c, v in share.items()})}",
             "the largest share of the four is Music's",
         ),
         Part(
             "Finnish is much milder",
-            share["music"] > 0 and share["finnish"] * MUCH <= share["music"],
+            (at_most("twice Finnish less Music", MUCH * share["finnish"] - share["music"], none, is_ratio=False),),
             f"Finnish {100 * share['finnish']:.0f} %, Music {100 * share['music']:.0f} %",
             "at most half of Music's share",
         ),
@@ -235,7 +251,7 @@ def c14(records: Records) -> Finding:
     parts = tuple(
         Part(
             f"the spread over k1 is larger under scheme {b} than under scheme {a}",
-            overall[b] > overall[a],
+            (above(f"scheme {b} / scheme {a}", overall[b] / overall[a], 1.0),),
             f"scheme {a} {percent(overall[a])}, scheme {b} {percent(overall[b])}",
             "larger, mean over data sets",
         )
@@ -253,22 +269,19 @@ def c16(records: Records) -> Finding:
         learnt = {s: average(lines.over_k1(corpus, s)).best_so_far for s in SCHEMES}
         level[corpus] = {s: ratio(by_batch, learnt[1]) for s, by_batch in learnt.items()}
     # An order that turns round from one data set to another, by more than a tie on both, is another behaviour.
-    turned = []
-    for a, b in combinations(SCHEMES, 2):
-        sides = {c: level[c][a] / level[c][b] for c in CORPORA}
-        if max(sides.values()) > TIE and min(sides.values()) < 1 / TIE:
-            turned.append(f"{a} and {b}")
+    turning = {f"{a} and {b}": turns(level[c][a] / level[c][b] for c in CORPORA) for a, b in combinations(SCHEMES, 2)}
+    turned = [pair for pair, size in turning.items() if size > TIE]
     sizes = {s: max_over_min(level[c][s] for c in CORPORA) for s in SCHEMES if s != 1}
     parts = (
         Part(
             "the schemes stand in the same order on all data sets",
-            not turned,
+            tuple(at_most(pair, size, TIE) for pair, size in turning.items()),
             f"pairs of schemes whose order turns round: {', '.join(turned) or 'none'} of 6",
             f"none, differences below {percent(TIE)} taken as ties",
         ),
         Part(
             "at nearly the same distances",
-            all(value <= CLOSE for value in sizes.values()),
+            tuple(at_most(f"scheme {s}", value, CLOSE) for s, value in sizes.items()),
             "their distance to scheme 1 differs between data sets by "
             + ", ".join(f"{percent(v)} (scheme {s})" for s, v in sizes.items()),
             f"by at most {percent(CLOSE)}, best perplexity so far, mean over points from batch {WARM_UP} on",

@@ -16,8 +16,8 @@ CLOSE = 1.10
 # that spans one and a half decades of perplexity covers 5 %. It measures "very slightly", "hardly" and "observable".
 VISIBLE = 1.05
 
-# The smallest difference that counts. The best perplexities of two runs differ by one or two per cent from seed to
-# seed; means over five k1 that lie closer than half a per cent are a tie.
+# The smallest difference that counts, were all known exactly: means over five k1 that lie closer than half a per cent
+# are the same. Seeds differ by more; whether they let a difference be seen is for `certainty` to say.
 TIE = 1.005
 
 # "Much", "greatly": at least a factor of two.

@@ -6,9 +6,19 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from unroll.studies.paper.claims.lines import Line, Lines, average, common_level, gmean, max_over_min, spread, unstable
+from unroll.studies.paper.claims.lines import (
+    Line,
+    Lines,
+    average,
+    common_level,
+    gmean,
+    max_over_min,
+    mean,
+    spread,
+    unstable,
+)
 from unroll.studies.paper.claims.thresholds import ALL_BUT_ONE, CLOSE, MUCH, TIE, percent, times
-from unroll.studies.paper.claims.verdict import Finding, Part, Records, table
+from unroll.studies.paper.claims.verdict import Finding, Measure, Part, Records, above, at_least, at_most, below, table
 from unroll.studies.paper.figures import K1_OF_K2
 
 SCHEMES = (1, 2, 3, 4)
@@ -40,12 +50,11 @@ def c13(records: Records) -> Finding:
     robust = {s: spread(whole[s]) for s in SCHEMES}
     unstable_lines = {key: [bool(batches) for batches in _unstable(figure, *key)] for key in grid}
     finals = [line.final for line in grid[4, SHORTEST]]
-    near = sum(NEAR_350[0] <= value <= NEAR_350[1] for value in finals)
     parts = (
         _sooner(ends),
         Part(
             "scheme 1 is the most robust",
-            min(robust, key=robust.__getitem__) == 1,
+            (below("scheme 1 / the others", robust[1] / min(robust[s] for s in SCHEMES if s != 1), 1.0),),
             "the 15 lines lie " + ", ".join(f"{percent(v)} (scheme {s})" for s, v in robust.items()) + " apart",
             "the smallest of the four is scheme 1's",
         ),
@@ -53,7 +62,7 @@ def c13(records: Records) -> Finding:
         *(
             Part(
                 f"scheme {s} reaches the same optimum for all k2",
-                best[s] <= CLOSE,
+                (at_most(f"scheme {s}", best[s], CLOSE),),
                 f"the best perplexities of the 15 lines lie {percent(best[s])} apart",
                 f"within {percent(CLOSE)}",
             )
@@ -61,7 +70,7 @@ def c13(records: Records) -> Finding:
         ),
         Part(
             "scheme 3 is less robust at small k2",
-            spread(grid[3, SHORTEST]) > spread(grid[1, SHORTEST]),
+            (above("scheme 3 / scheme 1", spread(grid[3, SHORTEST]) / spread(grid[1, SHORTEST]), 1.0),),
             f"at k2 = {SHORTEST} its three k1 lie {percent(spread(grid[3, SHORTEST]))} apart, scheme 1's "
             f"{percent(spread(grid[1, SHORTEST]))}",
             "further apart than scheme 1's",
@@ -69,26 +78,32 @@ def c13(records: Records) -> Finding:
         _slower(grid),
         Part(
             "scheme 2 is unstable for k2 ≤ 40",
-            all(any(unstable_lines[2, k2]) for k2 in K2 if k2 <= SHORT),
+            tuple(
+                above(f"share of lines, k2 = {k2}", mean(unstable_lines[2, k2]), 0.0, is_ratio=False)
+                for k2 in K2
+                if k2 <= SHORT
+            ),
             "unstable lines: " + ", ".join(f"{sum(unstable_lines[2, k2])} at k2 = {k2}" for k2 in K2 if k2 <= SHORT),
             "at least one for each",
         ),
         _unfinished(grid, unstable_lines),
         Part(
             "scheme 4 is unstable almost everywhere",
-            _share(unstable_lines, 4) >= ALMOST_ALL,
+            (at_least("share of lines", _share(unstable_lines, 4), ALMOST_ALL, is_ratio=False),),
             f"{100 * _share(unstable_lines, 4):.0f} % of its lines",
             f"at least {100 * ALMOST_ALL:.0f} %",
         ),
         Part(
             "two of its runs with k2 = 20 end near perplexity 350",
-            near == 2,
+            tuple(Measure(f"k1 = {line.k1}", line.final, *NEAR_350) for line in grid[4, SHORTEST]),
             "they end at " + ", ".join(f"{line.final:.0f} (k1 = {line.k1})" for line in grid[4, SHORTEST]),
             f"two of the three between {NEAR_350[0]:.0f} and {NEAR_350[1]:.0f}",
+            2,
+            2,
         ),
         Part(
             "a lower k1 helps there",
-            finals[-1] * CLOSE < finals[0],
+            (above(f"k1 = {K1_OF_K2[SHORTEST][0]} / k1 = {K1_OF_K2[SHORTEST][-1]}", finals[0] / finals[-1], CLOSE),),
             f"k1 = {K1_OF_K2[SHORTEST][-1]} ends at {finals[-1]:.1f}, k1 = {K1_OF_K2[SHORTEST][0]} at {finals[0]:.1f}",
             f"the highest k1 ends above the lowest by more than {percent(CLOSE)}",
         ),
@@ -131,7 +146,7 @@ def _sooner(ends: dict[tuple[int, int], float]) -> Part:
     spans = ", ".join(f"{ends[s, SHORTEST]:.1f} to {ends[s, LONGEST]:.1f} (scheme {s})" for s in SCHEMES)
     return Part(
         "a smaller k2 finishes sooner",
-        len(rising) == len(SCHEMES),
+        tuple(above(f"scheme {s}", min(ends[s, b] / ends[s, a] for a, b in pairwise(K2)), 1.0) for s in SCHEMES),
         f"seconds a run from k2 = {SHORTEST} to {LONGEST}: {spans}; rising throughout under {len(rising)} of 4 schemes",
         "rising with k2 under every scheme",
     )
@@ -143,7 +158,10 @@ def _noise(grid: dict[tuple[int, int], list[Line]]) -> Part:
     later = max(_largest(line, FIRST, line.batch[line.turn]) for line in grid[1, SHORTEST])
     return Part(
         "its shortest k2 is noisy only at first",
-        early[SHORTEST] > early[LONGEST] and later <= CLOSE,
+        (
+            above(f"k2 = {SHORTEST} / k2 = {LONGEST}, at first", early[SHORTEST] / early[LONGEST], 1.0),
+            at_most("later", later, CLOSE),
+        ),
         f"up to batch {FIRST} the largest rise is {times(early[SHORTEST])} at k2 = {SHORTEST} and "
         f"{times(early[LONGEST])} at k2 = {LONGEST}; from there to the best point at most {times(later)}",
         f"larger than at k2 = {LONGEST} at first, at most {times(CLOSE)} later",
@@ -162,7 +180,7 @@ def _slower(grid: dict[tuple[int, int], list[Line]]) -> Part:
             factors.append(second.needed(level, second.seconds) / first.needed(level, first.seconds))
     return Part(
         "scheme 2 is much slower",
-        gmean(factors) >= MUCH,
+        (at_least("scheme 2 / scheme 1", gmean(factors), MUCH),),
         f"to the same perplexity it takes {times(gmean(factors))} the time of scheme 1",
         f"at least {times(MUCH)}, mean over k2 and k1",
     )
@@ -180,7 +198,10 @@ def _unfinished(grid: dict[tuple[int, int], list[Line]], unstable_lines: dict[tu
         falls.append(mean_line.by_batch[half] / mean_line.final)
     return Part(
         "for k2 ≥ 60 it is stable but has not converged",
-        stable >= every - ALL_BUT_ONE and all(fall > TIE for fall in falls),
+        (
+            at_least("share of stable lines", stable / every, 1 - ALL_BUT_ONE / every, is_ratio=False),
+            *(above(f"k2 = {k2}", fall, TIE) for k2, fall in zip(long, falls, strict=True)),
+        ),
         f"{stable} of {every} lines are stable; over the last doubling of batches perplexity falls by "
         + ", ".join(f"{percent(fall)} (k2 = {k2})" for k2, fall in zip(long, falls, strict=True)),
         f"at least {every - ALL_BUT_ONE} stable, and a fall of more than {percent(TIE)} for each k2",
