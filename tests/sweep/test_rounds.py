@@ -71,7 +71,8 @@ def test_what_a_round_took_is_measured_by_its_clocks() -> None:
     truth = Cost(0.5, 3.0, 2.0)
     points = sum(point > 100 for point in evaluation_points(200))
     cost = rounds.measured(100, 200, truth.seconds(100, 200), 50.0, 3.0 * points)
-    assert (cost.batch, cost.point, cost.round) == pytest.approx((0.5, 3.0, 2.0))
+    assert (cost.batch, cost.point, cost.round) == pytest.approx((0.5, 3.0 + 1.0 / points, 1.0))
+    assert cost.seconds(100, 200) == pytest.approx(truth.seconds(100, 200))
 
 
 def test_fleets_in_processes_of_their_own_are_counted_by_the_wall() -> None:

@@ -140,15 +140,15 @@ class _Drive:
     def reports(self) -> Generator[Report, None, None]:
         """All of it."""
         folder, progress = self.folder, self.progress
+        if folder.is_sweep():
+            folder.require_own_kind()
+            folder.clear_partials()
+        if progress.budget != self.asked.budget:  # there is more time than before
+            progress.budget, progress.cut = self.asked.budget, False
+            folder.forget_answer()
+        elif folder.answer is not None:
+            return
         try:
-            if folder.is_sweep():
-                folder.require_own_kind()
-                folder.clear_partials()
-            if progress.budget != self.asked.budget:  # there is more time than before
-                progress.budget, progress.cut = self.asked.budget, False
-                folder.forget_answer()
-            elif folder.answer is not None:
-                return
             self._note()
             if not folder.is_sweep():
                 folder.trainings = distinct(self.asked.experiments)

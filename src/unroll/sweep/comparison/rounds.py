@@ -8,7 +8,7 @@ no more than what was left for it: the rounds after it are shorter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from unroll.training.bookkeeping import evaluation_points
 
@@ -17,7 +17,6 @@ FIRST = 0.12  # of the budget: the round that measures what training takes
 HALF, MOST = 0.5, 0.35  # of what is left, and of the budget, that a round takes at most
 LAST = 0.1  # of the budget: where no more is left, the round is the last
 WORTH = 1.02  # a round that makes runs no longer than this is left out
-ONCE = 0.5  # of what the first round took besides training, that the next ones take as well
 LATE = 1.06  # of the time for training: a round that is still at work then is cut short
 LEAST_BATCHES, MOST_BATCHES = 4, 10_000_000
 
@@ -56,11 +55,14 @@ class Cost:
 
 
 def measured(done: int, batches: int, wall: float, training: float, evaluating: float) -> Cost:
-    """What a round took, from its clocks; those of fleets in several processes may add up to more than the wall's."""
+    """What a round took, from its clocks; those of fleets in several processes may add up to more than the wall's.
+
+    No clock of a run counts what is written at each evaluation, and what begins and ends a fleet: half for each.
+    """
     points = max(sum(point > done for point in evaluation_points(batches)), 1)
     share = min(1.0, wall / max(training + evaluating, 1e-9))
-    once = max(0.0, wall - training - evaluating)
-    return Cost(share * training / max(batches - done, 1), share * evaluating / points, once)
+    rest = max(0.0, wall - training - evaluating)
+    return Cost(share * training / max(batches - done, 1), (share * evaluating + rest / 2) / points, rest / 2)
 
 
 @dataclass
@@ -75,9 +77,7 @@ class Rounds:
     def ended(self, batches: int, cost: Cost) -> None:
         """All runs stand at this batch, and it cost this to bring them there."""
         self.before = self.latest if self.done else None  # a trial is no round
-        # About half of what the first one took besides training happens only once: code is compiled, folders are made.
-        self.latest = cost if self.done else replace(cost, round=ONCE * cost.round)
-        self.done = batches
+        self.latest, self.done = cost, batches
 
     def next(self, left: float) -> int | None:
         """To which batch the next round goes, with this much time left for training; None where it is over."""
