@@ -67,9 +67,10 @@ def compare(
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.comparison import asked as asking
     from unroll.sweep.comparison.compare import default_out
-    from unroll.sweep.comparison.drive import clock, drive
+    from unroll.sweep.comparison.drive import drive
     from unroll.sweep.comparison.folder import ComparisonFolder
     from unroll.sweep.comparison.shown import WIDTH, read
+    from unroll.sweep.paced.clock import clock
 
     settings = {**options.said(given), "k2": k2}
     batches = settings.pop("batches", None)
