@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from unroll.base import atomic_files, untrusted
@@ -67,9 +68,19 @@ class PacedFolder(SweepFolder):
 
     def read_json(self, name: str) -> Any:
         """What one of the files holds."""
-        return untrusted.parse_json(untrusted.read(self.path / name, MOST_BYTES))
+        return read_sealed(self.path / name)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one of the files, sealed with a digest."""
-        sealed = untrusted.sealed({"unroll": VERSION, **atomic_files.finite(dict(content))})
-        atomic_files.write(self.path / name, (json.dumps(sealed, indent=1, ensure_ascii=False) + "\n").encode())
+        """Write one of the files."""
+        write_sealed(self.path / name, content)
+
+
+def read_sealed(path: Path) -> Any:
+    """What a file of ours holds; `untrusted.unsealed` compares its digest."""
+    return untrusted.parse_json(untrusted.read(path, MOST_BYTES))
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of ours, sealed with a digest."""
+    sealed = untrusted.sealed({"unroll": VERSION, **atomic_files.finite(dict(content))})
+    atomic_files.write(path, (json.dumps(sealed, indent=1, ensure_ascii=False) + "\n").encode())
