@@ -30,7 +30,7 @@ from sentences import WORDS
 
 from unroll.studies.beyond import ngrams, split_tables, tables
 from unroll.studies.beyond.comparing import best
-from unroll.studies.beyond.parts import LEARNED, NARROWEST, PARTS, ZERO
+from unroll.studies.beyond.parts import K1, LEARNED, NARROWEST, PARTS, ZERO
 from unroll.studies.beyond.records import Measured
 from unroll.studies.paper import records as paper_records
 from unroll.studies.paper.claims.thresholds import CLOSE, CORPUS_NAMES
@@ -128,6 +128,7 @@ def _states(s: Study) -> dict[str, list[str]]:
             "0.01", *(share(value or 0) for value in (seldom.ratio, seldom.low, seldom.high)),
         ],
         "Between the three": said("three"),
+        "4,000 with 0.01": [f"{K1 / 0.01:,.0f}", "0.01", f"{K1 / 0.1:.0f}", "0.1"],
         "With k1 = 200": said("half"),
         "At equal batches": [*shares(gaps), "five", *ends],
         "A validation set of 11,100 tokens may": [
@@ -149,7 +150,7 @@ def _method(s: Study) -> dict[str, list[str]]:
     linux = {name: (s.end(name, "linux"), s.end(name, "linux", "progressive")) for name in (EPOCH, NEVER)}
     assert max(CORPUS_NAMES, key=lambda c: abs(math.log(s.end(EPOCH, c) / s.end(EPOCH, c, "progressive")))) == "linux"
     return {
-        "What the seeds cannot tell": said("50", "100"),
+        "What the seeds cannot tell": said("100"),
         "What was asked": said("half"),
         "One k1 stands for all": said("40"),
         "A validation set of 11,100 tokens chooses": [f"{s.measured['weights'].size.validation:,}"],
