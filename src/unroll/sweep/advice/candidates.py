@@ -14,7 +14,7 @@ from unroll.experiment.scheme import Scheme
 from unroll.sweep.advice.asked import Asked
 from unroll.training import memory
 
-RESET = 0.1  # the probability of a random reset, which cures what looks unstable in scheme 4
+RESET = 0.01  # the probability of a random reset, which cures what looks unstable in scheme 4
 DROPOUT = 0.25  # the paper's
 EPOCHS = 3.0  # readings of the train set in a full run, from which on dropout is tried
 ALIKE = 0.005  # of the nats of the best: what lies within counts as equal, and what costs less is taken

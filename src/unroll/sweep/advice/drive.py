@@ -14,6 +14,7 @@ from unroll.base.durations import duration
 from unroll.base.errors import CorpusError, Interrupted, RunError, counted
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
+from unroll.engines import devices
 from unroll.experiment.experiment import PRESETS, Experiment, to_tables
 from unroll.sweep import launchers
 from unroll.sweep.advice import answer, candidates, pilot, scoring, verdict
@@ -30,9 +31,10 @@ from unroll.sweep.sweep import Stage, planned, refuse_full_disk, require_devices
 from unroll.training.preflight import refuse_hopeless
 from unroll.training.signals import Pressed, Watch
 
-SHARES = {"alone": 0.25, "together": 0.3, "seeds": 0.45}  # of the budget
+SHARES = {"alone": 0.2, "together": 0.25, "seeds": 0.55}  # of the budget
 SCORED = 0.06  # of a stage's share, for the scores at its end
-POINTS = {"alone": 8, "together": 8, "seeds": 24}  # evaluations of a run
+POINTS = {"alone": 3, "together": 4, "seeds": 12}  # evaluations of a run
+FIRST = {"alone": 0.5, "together": 0.5, "seeds": 0.2}  # of a stage's time: the round that measures what training takes
 TOO_LATE = 1.1  # times the budget
 WORDS = {
     "alone": "Each setting alone: {}.",
@@ -40,8 +42,10 @@ WORDS = {
     "seeds": "The last ones, with several seeds: {}.",
 }
 MEASURING = "Scoring what is left on the whole test set, and sampling from it."
+FEWEST = {"alone": 200, "together": 200, "seeds": 500}  # tokens that are scored at an evaluation
 FULL = int(PRESETS["small"]["batches"])
-LEAST_TRIED, SECONDS_EACH = 6, 12.0  # settings that are tried alone, and of the budget for one more
+LEAST_TRIED, SECONDS_EACH = 6, 12.0  # settings that are tried alone, and seconds of the budget for one more
+SECONDS_A_FINALIST = 60.0  # of the budget
 RESERVE = (1.0, 1.0)  # what measuring is taken to need at the end: times what it took first, and seconds more
 
 
@@ -168,7 +172,17 @@ class _Drive:
         if last and rung.is_paced():  # what is left of the budget now, which may be a larger one
             progress.budget, progress.cut = self._share(name) + progress.spent, False
         clock = Clock(self.clock.now, self.clock.now(), progress.spent)
-        paced = Paced(rung, self.library, clock, progress, self.launcher, self.watch, self.save_every)
+        paced = Paced(
+            rung,
+            self.library,
+            clock,
+            progress,
+            self.launcher,
+            self.watch,
+            self.save_every,
+            first=FIRST[name],
+            fewest=FEWEST[name],
+        )
 
         def after_first() -> Generator[Report, None, None]:
             """What is measured at the end is measured after the first round, to know how long that takes."""
@@ -181,12 +195,17 @@ class _Drive:
         try:
             paced.note()
             if rung.plan is None:
-                rung.plan = planned(rung.trainings, self.library, self.most, self.launcher, self.watch)
+                rung.plan = planned(rung.trainings, self.library, self._side_by_side, self.launcher, self.watch)
             refuse_full_disk(rung, paced.plan, rung.trainings, self.library)
             assert progress.budget is not None
             yield from paced.within(progress.budget, after_first if last else None)
         finally:
             paced.note()
+
+    @property
+    def _side_by_side(self) -> int | None:
+        """How many runs train side by side: on a CPU that brings little, and trying it takes time that runs need."""
+        return self.most or (1 if devices.is_host(self.asked.base.device) else None)
 
     def _share(self, name: str) -> float:
         """The seconds that training gets in a stage, of what is left."""
@@ -204,7 +223,7 @@ class _Drive:
             made = (
                 candidates.together(self.asked, tried, self._full)
                 if name == "together"
-                else candidates.finalists(self.asked, tried)
+                else candidates.finalists(self.asked, tried, self._finalists())
             )
         possible = [experiment for experiment in made if self._possible(experiment)]
         if not possible:
@@ -214,6 +233,10 @@ class _Drive:
     def _affordable(self) -> int:
         """How many settings are tried alone: each is to get a few batches."""
         return max(LEAST_TRIED, int(self.asked.budget / SECONDS_EACH))
+
+    def _finalists(self) -> int:
+        """How many settings get several seeds: fewer where there is little time."""
+        return max(2, min(candidates.FINALISTS, int(self.asked.budget / SECONDS_A_FINALIST)))
 
     def _possible(self, experiment: Experiment) -> bool:
         try:

@@ -56,7 +56,7 @@ def resets(facts: Facts) -> str | None:
         "nothing safe: without them it may predict much worse, which looks like instability."
         if "reset=" in taken["training"]
         else "States are carried without random resets: a start from nothing may predict worse as training goes on. "
-        "--train conditional,reset=0.1 prevents that."
+        "--train conditional,reset=0.01 prevents that."
     )
 
 

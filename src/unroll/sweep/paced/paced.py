@@ -48,10 +48,13 @@ class Paced:
         save_every: int | None = None,
         chooses_tokens: bool = True,
         most: int = rounds.MOST_BATCHES,
+        first: float = rounds.FIRST,
+        fewest: int = FEWEST,
     ) -> None:
         self.folder, self.library, self.clock, self.progress = folder, library, clock, progress
         self.launcher, self.watch, self.save_every = launcher, watch, save_every
-        self.chooses_tokens, self.most = chooses_tokens, most
+        self.chooses_tokens, self.most, self.first = chooses_tokens, most, first
+        self.fewest = fewest
         self.noted = 0.0
 
     @property
@@ -71,7 +74,7 @@ class Paced:
         self, budget: float, after_first: Callable[[], Generator[Report, None, None]] | None = None
     ) -> Generator[Report, None, None]:
         """Rounds until the time for training is over; what is done after the first one may set a reserve."""
-        progress, known = self.progress, Rounds(budget, most=self.most)
+        progress, known = self.progress, Rounds(budget, most=self.most, first=self.first)
         if progress.rounds:  # the last round has begun; it may have ended
             batches: int | None = progress.rounds[-1]
             known.done = max((each for each in progress.rounds if each < progress.rounds[-1]), default=0)
@@ -133,7 +136,7 @@ class Paced:
             batches = max(1, min(int(TRAINING * (1 - SCORING) * budget / batch), self.most))
             points = len(evaluation_points(batches, self._spread))
             each = SCORING * TRAINING * budget * side / points / sets  # scoring of one set
-            tokens = max(FEWEST, int((each - cost.score) / max(cost.token, 1e-12)) // 100 * 100)
+            tokens = max(self.fewest, int((each - cost.score) / max(cost.token, 1e-12)) // 100 * 100)
             if tokens < whole:
                 change = partial(replace, test_tokens=tokens + experiment.scheme.k2)
                 folder.trainings = [changed(training, change) for training in folder.trainings]

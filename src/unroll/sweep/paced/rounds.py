@@ -79,6 +79,7 @@ class Rounds:
     latest: Cost | None = None  # of the last round, or by a trial before the first
     before: Cost | None = None  # of the round before it
     most: int = MOST_BATCHES  # of a run: no round goes beyond
+    first: float = FIRST  # of the budget: the round that measures what training takes
 
     def ended(self, batches: int, cost: Cost) -> None:
         """All runs stand at this batch, and it cost this to bring them there."""
@@ -90,7 +91,7 @@ class Rounds:
         assert self.latest is not None
         cost = self.latest.or_slower(self.before or self.latest)
         if not self.done:
-            return min(cost.batches(0, min(left, FIRST * self.budget)), self.most) or None
+            return min(cost.batches(0, min(left, self.first * self.budget)), self.most) or None
         if self.done >= self.most:
             return None
         share = left if left <= LAST * self.budget else min(HALF * left, MOST * self.budget)

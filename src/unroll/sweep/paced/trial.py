@@ -20,7 +20,7 @@ from unroll.sweep.plan import Fleet, Plan
 from unroll.training import memory
 from unroll.training.learner import Learner
 
-FEW, MANY = 500, 2000  # tokens that are scored in a trial
+FEW, MANY = 200, 800  # tokens that are scored in a trial
 
 
 @dataclass(frozen=True)
