@@ -1,0 +1,1 @@
+"""Which settings suit a corpus, from short trainings of it."""
