@@ -49,7 +49,7 @@ class Reach:
     gain: float
 
 
-LOW, HIGH = Reach(2.1, 0.57), Reach(4.04, 0.72)  # computed, not chosen
+LOW, HIGH = Reach(1.46, 0.58), Reach(2.86, 0.63)  # computed, not chosen
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import median
 
 FLOOR = 0.5  # of the log perplexity reached
-WINDOW = 1.5  # how far back in ln(batch) the late part goes: the last factor of 4.5
+WINDOW = math.log(3)  # how far back in ln(batch) the late part goes: the last two thirds of the batches
 USUAL, SPREAD = 0.25, 0.15  # exponents of the records: their middle and their spread
 NOISE, WORTH = 0.02, 2.0  # the usual scatter around a curve, in ln p, and the number of points that it counts for
 
