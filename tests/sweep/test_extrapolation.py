@@ -203,6 +203,15 @@ def test_the_constants_are_those_of_the_record() -> None:
     assert RECORD["left_out"]["mean"]["inside"] >= 0.9
 
 
+def test_small_models_that_no_constant_comes_from_end_inside_too_but_for_single_loss_on_linux() -> None:
+    of_settings = {setting: curves for setting, curves in benchmark.settings().items() if setting[0] == "pilots"}
+    found = benchmark.cases(of_settings)
+    single = [case for case in found if case.corpus == "lin-single-008"]
+    others = [case for case in found if case.corpus != "lin-single-008"]
+    assert benchmark.coverage(others, LOW, HIGH)["inside"] >= 0.9
+    assert benchmark.coverage(single, LOW, HIGH)["above"] <= 0.05  # where it errs, the run ends better than it said
+
+
 def test_a_pilot_that_gains_nothing_is_not_made_worse_by_more_batches() -> None:
     flat = tuple((b, 5.0) for b in GRID if b <= 1000)
     near, far = answer(flat, batches=1001), answer(flat, batches=12_000)
