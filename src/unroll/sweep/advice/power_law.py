@@ -5,9 +5,9 @@ A curve is taken for a power law of the batch that falls to half of the log perp
     ln p(b) = y/2 + y/2 (L/b)^a        y = ln p at the last batch L
 
 Where the floor is cannot be seen from a short curve, so it is not fitted. On the records of the repository errors are
-the smallest with shares of 0.4 and 0.5, and on small models 0.5 is the better one of the two. What is left is one number, the exponent a, which all seeds have
-in common. It is the median of the slopes between any two late points of a seed, so that one wiggle moves it little. It
-is drawn to what curves usually have where the points say little.
+the smallest with shares of 0.4 and 0.5, and on small models 0.5 is the better one of the two. What is left is one
+number, the exponent a, which all seeds have in common. It is the median of the slopes between any two late points of a
+seed, so that one wiggle moves it little. It is drawn to what curves usually have where the points say little.
 """
 
 from __future__ import annotations
