@@ -4,10 +4,10 @@ A curve is taken for a power law of the batch that falls to half of the log perp
 
     ln p(b) = y/2 + y/2 (L/b)^a        y = ln p at the last batch L
 
-Where the floor is cannot be seen from a short curve, so it is not fitted. Half is the share with the smallest errors on
-the records of the repository (0.4 and 0.6 are worse), and the same one on four texts. What is left is one number, the
-exponent a: all seeds have it in common. It is the median of the slopes between any two late points of a seed, so that
-one wiggle moves it little, drawn to what curves usually have where the points say little.
+Where the floor is cannot be seen from a short curve, so it is not fitted. On the records of the repository errors are
+the smallest with shares of 0.4 and 0.5, and on small models 0.5 is the better one of the two. What is left is one
+number, the exponent a, which all seeds have in common. It is the median of the slopes between any two late points of a
+seed, so that one wiggle moves it little. It is drawn to what curves usually have where the points say little.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import median
 
 FLOOR = 0.5  # of the log perplexity reached
-WINDOW = 1.5  # how far back in ln(batch) the late part goes: the last factor of 4.5
+WINDOW = math.log(3)  # how far back in ln(batch) the late part goes: the last two thirds of the batches
 USUAL, SPREAD = 0.25, 0.15  # exponents of the records: their middle and their spread
 NOISE, WORTH = 0.02, 2.0  # the usual scatter around a curve, in ln p, and the number of points that it counts for
 
