@@ -1,4 +1,4 @@
-"""What is measured of the setting that is taken: its perplexity on the whole test set, its time, what a sample costs."""
+"""What is measured of the setting that is taken: perplexity on the whole test set, time, what a sample costs."""
 
 from __future__ import annotations
 
