@@ -48,7 +48,7 @@ def advise(
     >>> text = unroll.Corpus.from_text("to be or not to be, that is the question. " * 200)
     >>> tiny = dict(k2=10, hidden=8, dense=16, rows=4, threads=1, learning_rate=0.01, batches=400)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = unroll.advise(text, 30, out=folder, most=4, **tiny)
+    ...     found = unroll.advise(text, 60, out=folder, most=4, **tiny)
     >>> len(found.sentences), found.setting["hidden"]
     (5, 8)
     """

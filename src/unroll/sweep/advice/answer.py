@@ -115,7 +115,7 @@ def _setting(position: int, decided: Verdict, base: Experiment) -> dict[str, Any
     one, place = decided.finalists[position], decided.placed[position]
     e = one.experiment
     pilot = [nats for nats in one.nats.values() if math.isfinite(nats)]
-    trained, sampled = candidates.cost(e)
+    trained, sampled, *_ = candidates.cost(e)
     return {
         "words": words.setting(e),
         "in_full": in_full(e.scheme),

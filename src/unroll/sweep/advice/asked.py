@@ -12,7 +12,7 @@ from unroll.experiment.experiment import PRESETS, Experiment, from_options
 from unroll.sweep.comparison.asked import ENDS, validation_tokens
 from unroll.sweep.paced.rounds import MOST_BATCHES
 
-PRESET, BUDGET, LEAST_SECONDS = "small", "5m", 30.0
+PRESET, BUDGET, LEAST_SECONDS = "small", "5m", 60.0
 NEEDS = ("quality", "speed", "memory")
 # What a pilot varies, unless it is said.
 VARIED = ("k1", "k2", "hidden", "learning_rate", "dropout")

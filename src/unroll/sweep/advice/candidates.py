@@ -97,7 +97,7 @@ def together(asked: Asked, results: Sequence[Result], batches: int) -> list[Expe
     chosen = with_k1(replace(base, learning_rate=rate, hidden=hidden), k1)
     drops = [r for r in results if r.experiment.dropout != base.dropout]
     plain = next((r for r in results if r.experiment == base), None)
-    if drops and plain and (plain.turned or drops[0].nats < plain.nats):
+    if drops and plain and (plain.turned or not alike(plain.nats, drops[0].nats)):
         chosen = replace(chosen, dropout=DROPOUT)
     states = [r for r in results if r.carries]
     reset = min(states, key=lambda r: r.nats).experiment.scheme.reset if states else RESET
@@ -137,14 +137,14 @@ def alike(nats: float, best: float, share: float = ALIKE) -> bool:
     return nats <= best + max(share * best, AT_LEAST)
 
 
-def cost(e: Experiment) -> tuple[float, float]:
-    """What a setting costs, to compare two: multiplications a trained token, and of a sampled one.
+def cost(e: Experiment) -> tuple[float, float, float, float]:
+    """What a setting costs, to compare two: multiplications of a trained token, then states that sampling keeps up.
 
-    Windowed sampling keeps k2 states, where progressive keeps one.
+    Windowed sampling keeps k2 states, where progressive keeps one. Then a shorter window counts, and less dropout.
     """
     trained = memory.batch_work(e, e.unique or 1) / (e.rows * e.scheme.k2)
     sampled = e.scheme.k2 if e.scheme.sample == "windowed" else 1
-    return round(trained, 3), float(sampled)
+    return round(trained, 3), float(sampled), float(e.scheme.k2), e.dropout
 
 
 def _other_k2(base: Experiment) -> list[int]:

@@ -117,7 +117,7 @@ class _Drive:
         if asked.budget > self.state.budget:  # there is more time than before: the last stage goes on
             self.state.budget, self.state.answer = asked.budget, None
             self.state.scores.pop(STAGES[-1], None)
-        elif self.state.answer and self.state.answer["need"] == asked.need:
+        elif self.state.answer and self.state.answer.get("need") == asked.need:
             return
         try:
             self._note()

@@ -73,7 +73,7 @@ class Advice:
         for note in self.notes:
             lines += ["", *wrapped(f"- {note}", "  ")]
         for sentence in self.sentences:
-            lines += ["", *wrapped(sentence)]
+            lines += ["", *wrapped(in_words(sentence))]
         return lines
 
     def __str__(self) -> str:
