@@ -15,7 +15,7 @@ from unroll.base.errors import CorpusError, Interrupted, RunError, counted
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
-from unroll.experiment.experiment import PRESETS, Experiment, to_tables
+from unroll.experiment.experiment import PRESETS, Experiment
 from unroll.sweep import launchers
 from unroll.sweep.advice import answer, candidates, pilot, scoring, verdict
 from unroll.sweep.advice.asked import Asked, require_text, with_validation
@@ -78,8 +78,7 @@ def drive(
 
 def identity(asked: Asked) -> dict[str, object]:
     """What decides which runs a pilot has: not the budget, nor what counts most."""
-    tables = to_tables(replace(asked.base, corpus="", device="auto", threads=None))
-    return {"base": tables, "said": sorted(asked.said), "batches": asked.batches}
+    return {"base": asked.base.identity, "said": sorted(asked.said), "batches": asked.batches}
 
 
 def require_same(folder: AdviceFolder, asked: Asked) -> None:
