@@ -48,7 +48,7 @@ def compare(
 
     \b
     unroll compare book.txt --budget 10m
-    unroll compare book.txt --schemes 1,3 --train conditional,reset=0.1 --k1 20,50,100 --seeds 5 --budget 1h
+    unroll compare book.txt --schemes 1,3 --train conditional,reset=0.01 --k1 20,50,100 --seeds 5 --budget 1h
     unroll compare book.txt --batches 2000                    so many batches a run, however long that takes
 
     The time is for everything: planning, training, evaluation, sampling and measuring. Training goes in rounds, so that
