@@ -204,7 +204,10 @@ class _Drive:
     @property
     def _side_by_side(self) -> int | None:
         """How many runs train side by side: on a CPU that brings little, and trying it takes time that runs need."""
-        return self.most or (1 if devices.is_host(self.asked.base.device) else None)
+        if self.most or not self.launcher.measures_here:
+            return self.most
+        place = devices.places(self.asked.base.device)[0]
+        return 1 if devices.is_host(devices.find(place)) else None
 
     def _share(self, name: str) -> float:
         """The seconds that training gets in a stage, of what is left."""

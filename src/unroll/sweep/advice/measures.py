@@ -73,7 +73,7 @@ def measured(
         alone,
         None if alone is None else alone * experiment.batches / 1000,
         None if scoring is None else scoring * sets * points,
-        memory.fleet_bytes([devices.resolve(experiment)], [corpus]),
+        memory.fleet_bytes([experiment], [corpus]),
     )
 
 
