@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -29,6 +30,7 @@ from unroll.sweep.advice.shown import read
 from unroll.sweep.launchers import Begun, Progressed, Report
 from unroll.sweep.paced.clock import Clock
 from unroll.sweep.paced.rounds import Rounds
+from unroll.sweep.sweep import Stage
 
 TINY: dict[str, Any] = {"k2": 6, "hidden": 6, "dense": 8, "rows": 3, "device": "cpu", "threads": 1}
 LENGTHS = (5, None, 6, None, 8, 12, None)  # the rounds of the three stages
@@ -216,6 +218,47 @@ def test_interrupted_and_gone_on_with_it_gives_the_same_advice(
 def _position(begun: list[int]) -> int:
     """How many of LENGTHS are over when these rounds have begun; 0 stands between two stages."""
     return len(begun) - 1 if begun else 0
+
+
+def leave_in_the_first_stage(report: Report) -> None:
+    if isinstance(report, Stage) and "Each setting alone" in report.words:
+        raise Stop
+
+
+@pytest.mark.usefixtures("rounds")
+def test_a_pilot_goes_on_with_more_threads_and_with_its_text_under_another_name(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        driven(tmp_path / "moved", take=leave_in_the_first_stage)
+    text = dataclasses.replace(corpus(), name="renamed")
+    asked = asked_for(threads=2).described(text)
+    list(drive(AdviceFolder(tmp_path / "moved"), Library([text]), asked, Clock(lambda: 0.0, 0.0), most=1))
+    assert len(read(AdviceFolder(tmp_path / "moved")).sentences) == 5
+
+
+@pytest.mark.usefixtures("rounds")
+def test_runs_of_another_pilot_in_its_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        driven(tmp_path / "mine", take=leave_in_the_first_stage)
+    stage = AdviceFolder(tmp_path / "mine").stage(STAGES[0])
+    stage.trainings = [t for t in stage.trainings if t.experiment.scheme.carries]
+    with pytest.raises(RunError, match="runs of another pilot"):
+        driven(tmp_path / "mine")
+
+
+@pytest.mark.usefixtures("rounds")
+def test_what_a_killed_process_spent_in_a_stage_counts(tmp_path: Path) -> None:
+    """Its last words are never written: what counts is what it wrote on the way."""
+    seconds, written = 0.0, []
+
+    def pass_by(report: Report) -> None:
+        nonlocal seconds
+        if isinstance(report, Progressed | Begun):
+            written.append(seconds - AdviceFolder(tmp_path / "clock").state.spent)
+            seconds += 2.0
+
+    driven(tmp_path / "clock", asked_for(10_000.0), take=pass_by, clock=Clock(lambda: seconds, 0.0))
+    assert seconds > 60
+    assert max(written) <= 5.0 + 2.0
 
 
 KILLED = """

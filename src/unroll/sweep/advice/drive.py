@@ -26,7 +26,7 @@ from unroll.sweep.deduplicate import distinct
 from unroll.sweep.launchers import Chosen, Noted, Report
 from unroll.sweep.paced.clock import Clock
 from unroll.sweep.paced.folder import PacedFolder, Progress
-from unroll.sweep.paced.paced import Paced
+from unroll.sweep.paced.paced import NOTED_EVERY, Paced
 from unroll.sweep.sweep import Stage, planned, refuse_full_disk, require_devices, results
 from unroll.training.preflight import refuse_hopeless
 from unroll.training.signals import Pressed, Watch
@@ -118,6 +118,7 @@ class _Drive:
             self.state.scores.pop(STAGES[-1], None)
         elif self.state.answer and self.state.answer.get("need") == asked.need:
             return
+        self.asked = self._as_begun()
         try:
             self._note()
             for name in STAGES:
@@ -131,6 +132,17 @@ class _Drive:
             raise Interrupted(pressed.number) from None
         finally:
             self._note()
+
+    def _as_begun(self) -> Asked:
+        """The question as the pilot began with it: now its text may lie elsewhere, or it may be given more threads."""
+        stage = self.folder.stage(STAGES[0])
+        if not stage.is_sweep():
+            return self.asked
+        begun = [candidates.setting(experiment) for training in stage.trainings for experiment in training.asked]
+        base = next((each for each in begun if each.identity == self.asked.base.identity), None)
+        if base is None:
+            raise RunError(f"{stage.path} holds the runs of another pilot. Choose another folder with --out.")
+        return replace(self.asked, base=base)
 
     def _note(self) -> None:
         self.state.spent = self.clock.spent
@@ -197,7 +209,10 @@ class _Drive:
                 rung.plan = planned(rung.trainings, self.library, self._side_by_side, self.launcher, self.watch)
             refuse_full_disk(rung, paced.plan, rung.trainings, self.library)
             assert progress.budget is not None
-            yield from paced.within(progress.budget, after_first if last else None)
+            for report in paced.within(progress.budget, after_first if last else None):
+                yield report
+                if self.clock.spent - self.state.spent > NOTED_EVERY:
+                    self._note()
         finally:
             paced.note()
 
