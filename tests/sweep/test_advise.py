@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -27,7 +29,7 @@ from unroll.sweep.advice import scoring
 from unroll.sweep.advice.drive import drive
 from unroll.sweep.advice.folder import STAGES, AdviceFolder
 from unroll.sweep.advice.shown import read
-from unroll.sweep.launchers import Begun, Progressed, Report
+from unroll.sweep.launchers import Begun, Noted, Progressed, Report
 from unroll.sweep.paced.clock import Clock
 from unroll.sweep.paced.rounds import Rounds
 from unroll.sweep.sweep import Stage
@@ -179,6 +181,19 @@ def test_the_same_question_again_trains_nothing_and_another_need_neither(done: A
     assert not any(isinstance(report, Begun) for report in events)
     again = driven(done.path)
     assert without_clocks(again.facts) == without_clocks(done.facts)
+
+
+def test_another_need_is_no_part_of_the_budget(done: Advice, tmp_path: Path) -> None:
+    assert done.path is not None
+    shutil.copytree(done.path, tmp_path / "again")
+    before = AdviceFolder(tmp_path / "again").state.spent
+    ticks = itertools.count(0.0, 50.0)
+    events: list[Report] = []
+    clock = Clock(lambda: next(ticks), 0.0)
+    found = driven(tmp_path / "again", asked_for(need="memory"), take=events.append, clock=clock)
+    assert found.facts["need"] == "memory"
+    assert found.facts["clocks"]["spent"] == AdviceFolder(tmp_path / "again").state.spent == before
+    assert not any(isinstance(report, Noted) for report in events)
 
 
 class Stop(Exception):

@@ -119,6 +119,8 @@ class _Drive:
         elif self.state.answer and self.state.answer.get("need") == asked.need:
             return
         self.asked = self._as_begun()
+        # Another need is answered by the same runs: the budget was for these.
+        self.again = self.state.answer is not None and all(name in self.state.scores for name in STAGES)
         try:
             self._note()
             for name in STAGES:
@@ -126,7 +128,7 @@ class _Drive:
                     yield from self._stage(name)
             yield Stage("", MEASURING)
             self._answer()
-            if self.clock.spent > TOO_LATE * asked.budget:
+            if self._spent > TOO_LATE * asked.budget:
                 yield Noted("", self._too_small())
         except Pressed as pressed:
             raise Interrupted(pressed.number) from None
@@ -145,8 +147,13 @@ class _Drive:
         return replace(self.asked, base=base)
 
     def _note(self) -> None:
-        self.state.spent = self.clock.spent
+        self.state.spent = self._spent
         self.folder.state = self.state
+
+    @property
+    def _spent(self) -> float:
+        """What of the budget is spent, in seconds."""
+        return self.state.spent if self.again else self.clock.spent
 
     @property
     def _full(self) -> int:
@@ -278,10 +285,10 @@ class _Drive:
     def _answer(self) -> None:
         decided, found = self._measured(self.state.scores)
         tried = {name: pilot.results(self.folder.stage(name), self.state.scores[name]) for name in STAGES[:-1]}
-        self.state.answer = answer.make(self.asked, decided, found, tried, self.clock.spent)
+        self.state.answer = answer.make(self.asked, decided, found, tried, self._spent)
 
     def _too_small(self) -> str:
         return (
             f"The budget of {duration(self.asked.budget)} was too small for this text and model: it took "
-            f"{duration(self.clock.spent)}. Give more time, or a smaller model: --hidden 64."
+            f"{duration(self._spent)}. Give more time, or a smaller model: --hidden 64."
         )
