@@ -25,9 +25,10 @@ from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.open_corpora import Library
 from unroll.runs.loaded import load
 from unroll.sweep.advice import asked as asking
-from unroll.sweep.advice import scoring
+from unroll.sweep.advice import answer, pilot, scoring, verdict
 from unroll.sweep.advice.drive import drive
 from unroll.sweep.advice.folder import STAGES, AdviceFolder
+from unroll.sweep.advice.measures import Measures
 from unroll.sweep.advice.shown import read
 from unroll.sweep.launchers import Begun, Noted, Progressed, Report
 from unroll.sweep.paced.clock import Clock
@@ -274,6 +275,39 @@ def test_what_a_killed_process_spent_in_a_stage_counts(tmp_path: Path) -> None:
     driven(tmp_path / "clock", asked_for(10_000.0), take=pass_by, clock=Clock(lambda: seconds, 0.0))
     assert seconds > 60
     assert max(written) <= 5.0 + 2.0
+
+
+@pytest.mark.usefixtures("rounds")
+def test_where_every_run_diverges_nothing_is_advised(tmp_path: Path) -> None:
+    found = driven(tmp_path / "diverged", asked_for(learning_rate=1e29))
+    assert found.expected is None
+    assert found.sentences == ["No setting has a run that ended with a finite perplexity: there is nothing to advise."]
+    assert found.command == ""
+    assert "is taken" not in str(found)
+    assert "nothing to take" in repr(found)
+
+
+def test_a_seed_that_failed_leaves_the_interval_open_and_moves_nothing(done: Advice) -> None:
+    folder, asked = folder_of(done), asked_for().described(corpus())
+    scores = dict(folder.state.scores["seeds"])
+    runs = {t.experiment.seed: t.name for t in folder.stage("seeds").trainings if not t.experiment.scheme.carries}
+    windowed = [t for t in folder.stage("seeds").trainings if t.name in runs.values()]
+    assert len(windowed) == 3
+
+    def facts(scores: dict[str, float | None]) -> dict[str, Any]:
+        found, full = pilot.finalists(folder.stage("seeds"), scores, 40, 40)
+        decided = verdict.decide(([one for one in found if not one.experiment.scheme.carries], full), "quality")
+        # The failed run's weights are of an earlier batch, where it was much worse.
+        measured = Measures((2.2, 2.2, 5.0), 0.1, {}, None, None, None, 1)
+        return answer.make(asked, decided, measured, {}, 1.0)
+
+    scores[runs[2]] = None
+    failed = facts(scores)
+    assert failed["expected"]["high"] is None
+    assert failed["reached"] == pytest.approx(math.exp(2.2))
+    assert failed["expected"]["perplexity"] < math.exp(2.3)
+    assert "no upper end" in failed["sentences"][1]
+    assert "11% worse" in " ".join(failed["notes"])  # of the run that both were measured of
 
 
 KILLED = """

@@ -36,9 +36,9 @@ def single_loss(facts: Facts) -> str | None:
 def drift(facts: Facts) -> str | None:
     """Progressive sampling from windowed training drifts."""
     taken = facts["settings"][facts["taken"]]
-    if taken["carries"] or facts["other"] is None or facts["reached"] is None:
+    if taken["carries"] or facts["other"] is None:
         return None
-    ratio = facts["other"] / facts["reached"] - 1
+    ratio = facts["other"] - 1
     now = "as well as" if abs(ratio) < DIFFERS else f"{percent(abs(ratio))} {'worse' if ratio > 0 else 'better'} than"
     return (
         f"Sampled progressively, the same weights predict {now} windowed here; after long training their state may "

@@ -57,7 +57,7 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """The command that trains what is recommended."""
+        """The command that trains what is recommended; nothing where nothing is."""
         return shlex.join(self.facts["command"])
 
     def lines(self, width: int = WIDTH) -> list[str]:
@@ -77,11 +77,13 @@ class Advice:
         return lines
 
     def __str__(self) -> str:
-        return "\n".join([*map(one_line, self.lines()), "", one_line(self.command)])
+        return "\n".join([*map(one_line, self.lines()), *(("", one_line(self.command)) if self.command else ())])
 
     def __repr__(self) -> str:
-        expected = "" if self.expected is None else f", perplexity {self.expected[0]:.3f} expected"
-        return one_line(f"<Advice on {self.facts['corpus']}: {self.setting['words']}{expected}>")
+        found = "nothing to take"
+        if self.expected is not None:
+            found = f"{self.setting['words']}, perplexity {self.expected[0]:.3f} expected"
+        return one_line(f"<Advice on {self.facts['corpus']}: {found}>")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: no script, nothing from outside, every name escaped."""

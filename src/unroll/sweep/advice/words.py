@@ -55,12 +55,13 @@ def _take(facts: Facts, taken: Facts) -> str:
 
 def _expect(facts: Facts, taken: Facts) -> str:
     expected = facts["expected"]
-    high = "no upper end, since a run of the pilot diverged" if expected["high"] is None else number(expected["high"])
+    low = number(expected["low"])
+    if expected["high"] is None:
+        reach = f"at least {low} in nine of ten runs, and no upper end is known, since a run of the pilot failed"
+    else:
+        reach = f"{low} to {number(expected['high'])}, in nine of ten runs"
     reached = f"the pilot came to {number(facts['reached'])} after {facts['batches']:,} batches"
-    return (
-        f"Expect a test perplexity of {number(expected['perplexity'])} ({number(expected['low'])} to {high}, in nine "
-        f"of ten runs); {reached}."
-    )
+    return f"Expect a test perplexity of {number(expected['perplexity'])} ({reach}); {reached}."
 
 
 def _cost(facts: Facts, taken: Facts) -> str:
