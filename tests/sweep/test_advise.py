@@ -105,6 +105,7 @@ def test_each_stage_has_its_runs_and_the_last_one_its_seeds(done: Advice) -> Non
 
 def test_the_advice_has_all_its_parts(done: Advice) -> None:
     assert len(done.sentences) == 5
+    assert not any("--" in words for words in [*done.sentences, *done.notes])  # they are read in Python
     assert done.expected is not None
     perplexity, low, high = done.expected
     assert 1 <= low <= perplexity <= high

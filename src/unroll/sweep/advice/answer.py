@@ -38,6 +38,7 @@ def make(
     experiment = taken.experiment
     expected = _expected(taken, measured, decided.full)
     chosen_on = selection.chosen_on(experiment)
+    length = _length(taken, expected, decided.full)
     facts: dict[str, Any] = {
         "corpus": experiment.title or experiment.corpus or "text",
         "asked": {"budget": asked.budget, "batches": asked.batches, "said": sorted(asked.said)},
@@ -45,8 +46,9 @@ def make(
         "tokens": experiment.tokens,
         "chosen_on": chosen_on,
         "batches": taken.batches,
-        "full": _length(taken, expected, decided.full),
-        "epochs": candidates.epochs(experiment, decided.full),
+        "full": length,
+        "epochs": candidates.epochs(experiment, length),
+        "read": candidates.epochs(experiment, taken.batches),
         "seeds": len(taken.runs),
         "taken": decided.position,
         "settings": [_setting(n, decided, asked.base) for n in range(len(decided.finalists))],
@@ -59,7 +61,7 @@ def make(
             "spent": spent,
             "microseconds": measured.microseconds,
             "batch_ms": measured.batch_ms,
-            "training": _shorter(measured.training, taken, expected, decided.full),
+            "training": None if measured.training is None else measured.training * length / decided.full,
             "evaluating": measured.evaluating,
         },
         "bytes": {
@@ -103,10 +105,6 @@ def _length(taken: Finalist, expected: Expectation | None, full: int) -> int:
     """How many batches the full run gets: where the pilot turned, a few more than up to its best."""
     turned = expected.turned if expected else taken.turned
     return min(full, max(2 * taken.best_batch, 1)) if turned and taken.best_batch else full
-
-
-def _shorter(seconds: float | None, taken: Finalist, expected: Expectation | None, full: int) -> float | None:
-    return None if seconds is None else seconds * _length(taken, expected, full) / full
 
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,17 @@ from unroll.sweep.comparison.numbers import percent
 
 Facts = Mapping[str, Any]
 DIFFERS = 0.01  # of perplexity
+OFTEN = 2.0  # readings of the text, from which on it may be learned by heart
 
 
 def stop_in_time(facts: Facts) -> str | None:
     """Stop in time on small corpora."""
     if not (facts["expected"] and facts["expected"]["turned"]):
         return None
+    small = f"The text is small: the pilot read it {facts['read']:,.0f} times. " if facts["read"] >= OFTEN else ""
     return (
-        f"The text is small: a full run reads it {facts['epochs']:,.0f} times. What overfits is stopped by --patience, "
-        "and the best weights are kept beside the last: sample them with --weights best."
+        f"{small}What gets worse is stopped by --patience, and the best weights are kept beside the last: sample them "
+        "with --weights best."
     )
 
 

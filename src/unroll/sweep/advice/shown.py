@@ -48,7 +48,7 @@ class Advice:
     @property
     def sentences(self) -> list[str]:
         """What to take, what to expect, what it costs, how sure that is, and what would change it."""
-        return list(self.facts["sentences"])
+        return [in_words(str(sentence)) for sentence in self.facts["sentences"]]
 
     @property
     def notes(self) -> list[str]:
@@ -73,7 +73,7 @@ class Advice:
         for note in self.notes:
             lines += ["", *wrapped(f"- {note}", "  ")]
         for sentence in self.sentences:
-            lines += ["", *wrapped(in_words(sentence))]
+            lines += ["", *wrapped(sentence)]
         return lines
 
     def __str__(self) -> str:
