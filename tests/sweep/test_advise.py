@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,15 @@ from unroll import Advice, Corpus
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.open_corpora import Library
 from unroll.runs.loaded import load
-from unroll.sweep.advice import asked as asking
 from unroll.sweep.advice import answer, pilot, scoring, verdict
+from unroll.sweep.advice import asked as asking
 from unroll.sweep.advice.drive import drive
 from unroll.sweep.advice.folder import STAGES, AdviceFolder
 from unroll.sweep.advice.measures import Measures
 from unroll.sweep.advice.shown import read
 from unroll.sweep.launchers import Begun, Noted, Progressed, Report
 from unroll.sweep.paced.clock import Clock
+from unroll.sweep.paced.folder import write_sealed
 from unroll.sweep.paced.rounds import Rounds
 from unroll.sweep.sweep import Stage
 
@@ -376,8 +377,22 @@ def test_what_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigurationError) as told:
         asking.asked("x", 5.0, "beauty", {"batches": 0, "seed": 3, "patience": 2, "hidden": -1})
     words = " ".join(told.value.problems)
-    for part in ("beauty", "at least 60 seconds", "batches", "seed", "patience", "hidden"):
+    for part in ("beauty", "between 60 and", "batches", "seed", "patience", "hidden"):
         assert part in words
+
+
+@pytest.mark.parametrize("budget", [math.nan, math.inf, pytest.param(10**400, id="huge"), -1, True])
+def test_a_budget_is_some_number_of_seconds(budget: float) -> None:
+    with pytest.raises(ConfigurationError, match="between 60 and"):
+        asking.asked("x", budget)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("k1", 0), ("k2", 0), ("batches", "x"), ("batches", 40.5), ("scheme", 4), ("k1", 2.5)]
+)
+def test_no_setting_is_put_right_in_silence(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        asking.asked("x", 60, settings={name: value})
 
 
 def test_a_text_that_no_setting_can_be_trained_on_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
@@ -403,6 +418,37 @@ def test_a_damaged_file_is_one_message(done: Advice, tmp_path: Path, damage: str
         read(AdviceFolder(tmp_path))
     with pytest.raises(RunError, match="damaged"):
         driven(tmp_path)
+
+
+def _changed(done: Advice, folder: Path, change: Callable[[dict[str, Any]], object]) -> AdviceFolder:
+    """A pilot whose file a stranger changed and sealed."""
+    assert done.path is not None
+    shutil.copytree(done.path, folder)
+    content = json.loads((folder / "advice.json").read_text())
+    content = {name: value for name, value in content.items() if name not in ("unroll", "sha256")}
+    change(content)
+    write_sealed(folder / "advice.json", content)
+    return AdviceFolder(folder)
+
+
+STRANGE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no clocks": lambda c: c["answer"].pop("clocks"),
+    "no seconds": lambda c: c["answer"]["clocks"].update(spent="long"),
+    "taken": lambda c: c["answer"].update(taken=99),
+    "command": lambda c: c["answer"].update(command=[1]),
+    "large": lambda c: c["answer"].update(method="a" * 2_000_000),
+    "spent": lambda c: c.update(spent=-1e9),
+    "budget": lambda c: c.update(budget=10**400),
+    "scores": lambda c: c["scores"].update(seeds={"a": -1e300}),
+    "stage": lambda c: c["scores"].update(others={}),
+}
+
+
+@pytest.mark.parametrize("change", STRANGE)
+def test_what_a_stranger_sealed_is_one_message_too(done: Advice, tmp_path: Path, change: str) -> None:
+    folder = _changed(done, tmp_path / "strange", STRANGE[change])
+    with pytest.raises(RunError, match="damaged"):
+        read(folder)
 
 
 def test_a_link_in_place_of_a_stage_is_refused(tmp_path: Path, done: Advice) -> None:

@@ -14,10 +14,13 @@ from typing import Any
 
 from unroll.base import locks, untrusted
 from unroll.base.errors import RunError
+from unroll.base.untrusted import MEGABYTE
 from unroll.sweep.paced.folder import PacedFolder, read_sealed, write_sealed
 
 ADVICE = "advice.json"
 STAGES = ("alone", "together", "seeds")
+MOST_BYTES = MEGABYTE  # of advice.json, which has some twenty kilobytes
+MOST_SECONDS, MOST_NATS = 1e10, 1e6  # beyond these no clock and no model comes
 
 
 @dataclass
@@ -87,12 +90,12 @@ class AdviceFolder:
     def state(self) -> State:
         """advice.json, read and checked."""
         try:
-            content = untrusted.unsealed(read_sealed(self.path / ADVICE))
+            content = untrusted.unsealed(read_sealed(self.path / ADVICE, MOST_BYTES))
             state = State(**{name: content[name] for name in State.__dataclass_fields__})
             right = (
                 isinstance(state.asked, dict)
-                and all(type(n) in (int, float) for n in (state.budget, state.spent))
-                and all(_are_scores(scores) for scores in state.scores.values())
+                and all(_is_number(n, MOST_SECONDS) for n in (state.budget, state.spent))
+                and all(name in STAGES and _are_scores(scores) for name, scores in state.scores.items())
                 and (state.answer is None or isinstance(state.answer, dict))
             )
             if not right:
@@ -107,4 +110,8 @@ class AdviceFolder:
 
 
 def _are_scores(scores: Mapping[str, Any]) -> bool:
-    return all(isinstance(name, str) and (n is None or type(n) in (int, float)) for name, n in scores.items())
+    return all(isinstance(name, str) and (n is None or _is_number(n, MOST_NATS)) for name, n in scores.items())
+
+
+def _is_number(value: Any, most: float) -> bool:
+    return type(value) in (int, float) and 0 <= value <= most

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unroll.base.durations import duration
 from unroll.base.errors import RunError
 from unroll.base.printable import one_line
 from unroll.base.wording import in_words
@@ -101,6 +102,7 @@ def read(folder: AdviceFolder) -> Advice:
         advice.lines()
         advice.command.encode()
         advice.__repr__()
+        duration(facts["clocks"]["spent"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         raise RunError(f"{folder.path / ADVICE} is damaged. Ask for advice in another folder, with --out.") from None
     return advice

@@ -37,7 +37,8 @@ def _last(facts: Facts) -> Table:
     )
     title = (
         f"After {facts['batches']:,} batches, {facts['seeds']} seeds each, on the {facts['chosen_on']}"
-        f"{'' if taken is None else '; * is taken'}. Full run: what the curves make one expect, with the interval of the seeds alone"
+        f"{'' if taken is None else '; * is taken'}. "
+        "Full run: what the curves make one expect, with the interval of the seeds alone"
     )
     return Table(title, columns, rows)
 
