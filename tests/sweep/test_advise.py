@@ -21,7 +21,9 @@ from sweeping import corpus
 
 import unroll
 from unroll import Advice, Corpus
+from unroll.base import untrusted
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.base.version import VERSION
 from unroll.corpus.open_corpora import Library
 from unroll.runs.loaded import load
 from unroll.sweep.advice import answer, pilot, scoring, verdict
@@ -32,7 +34,6 @@ from unroll.sweep.advice.measures import Measures
 from unroll.sweep.advice.shown import read
 from unroll.sweep.launchers import Begun, Noted, Progressed, Report
 from unroll.sweep.paced.clock import Clock
-from unroll.sweep.paced.folder import write_sealed
 from unroll.sweep.paced.rounds import Rounds
 from unroll.sweep.sweep import Stage
 
@@ -427,7 +428,8 @@ def _changed(done: Advice, folder: Path, change: Callable[[dict[str, Any]], obje
     content = json.loads((folder / "advice.json").read_text())
     content = {name: value for name, value in content.items() if name not in ("unroll", "sha256")}
     change(content)
-    write_sealed(folder / "advice.json", content)
+    sealed = untrusted.sealed({"unroll": VERSION, **content})
+    (folder / "advice.json").write_text(json.dumps(sealed))
     return AdviceFolder(folder)
 
 
@@ -441,6 +443,7 @@ STRANGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "budget": lambda c: c.update(budget=10**400),
     "scores": lambda c: c["scores"].update(seeds={"a": -1e300}),
     "stage": lambda c: c["scores"].update(others={}),
+    "half a character": lambda c: c["answer"].update(corpus="\ud800"),
 }
 
 
@@ -449,6 +452,17 @@ def test_what_a_stranger_sealed_is_one_message_too(done: Advice, tmp_path: Path,
     folder = _changed(done, tmp_path / "strange", STRANGE[change])
     with pytest.raises(RunError, match="damaged"):
         read(folder)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_that_is_gone_is_said_before_anything_is_trained(done: Advice, tmp_path: Path, name: str) -> None:
+    assert done.path is not None
+    shutil.copytree(done.path, tmp_path / "less")
+    shutil.rmtree(tmp_path / "less" / name)
+    events: list[Report] = []
+    with pytest.raises(RunError, match=f"{name} is gone"):
+        driven(tmp_path / "less", asked_for(need="speed"), take=events.append)
+    assert not events
 
 
 def test_a_link_in_place_of_a_stage_is_refused(tmp_path: Path, done: Advice) -> None:

@@ -118,6 +118,7 @@ class _Drive:
             self.state.scores.pop(STAGES[-1], None)
         elif self.state.answer and self.state.answer.get("need") == asked.need:
             return
+        folder.require_stages(self.state.scores)
         self.asked = self._as_begun()
         # Another need is answered by the same runs: the budget was for these.
         self.again = self.state.answer is not None and all(name in self.state.scores for name in STAGES)

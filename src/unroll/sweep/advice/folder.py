@@ -6,7 +6,8 @@ advice.json                 what was asked, what is spent, what each stage came 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,15 @@ class AdviceFolder:
         if wrong:
             raise RunError(*wrong)
 
+    def require_stages(self, names: Iterable[str]) -> None:
+        """Refuse a folder from which the runs of a stage are gone that is over: the advice comes from all of them."""
+        gone = [name for name in names if not self.stage(name).is_sweep()]
+        if gone:
+            raise RunError(
+                *(f"{self.path / name} is gone, or holds no runs." for name in gone),
+                "Bring that back, or choose another folder with --out.",
+            )
+
     def make(self) -> None:
         """The folder itself."""
         try:
@@ -100,6 +110,7 @@ class AdviceFolder:
             )
             if not right:
                 raise ValueError
+            json.dumps(content, ensure_ascii=False).encode()  # half a character cannot be written again
             return state
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise RunError(f"{self.path / ADVICE} is damaged. Ask for advice in another folder, with --out.") from None
