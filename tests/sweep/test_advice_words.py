@@ -12,7 +12,7 @@ def setting(name: str, apart: bool | None = None, sure: float | None = None, tim
     shape = {"in_full": "scheme 1", "training": "multi-loss", "sample": "windowed", "carries": False}
     sizes = {"k1": 100, "k2": 100, "hidden": 128, "learning_rate": 0.008, "dropout": 0.0, "best_batch": 500}
     found = {"words": name, "apart": apart, "sure": sure, "ratio": ratio, "expected": {"mean": 5.0 * times}}
-    return {**shape, **sizes, **found, "turned": False, "work": {"trained": 1.0, "sampled": 1.0}}
+    return {**shape, **sizes, **found, "turned": False, "numbers": 1000, "work": {"trained": 1.0, "sampled": 1.0}}
 
 
 def facts(*settings: dict[str, Any], **said: Any) -> dict[str, Any]:
@@ -59,3 +59,19 @@ def test_a_text_that_was_not_read_twice_was_not_learned_by_heart() -> None:
 
 def test_one_unit_is_no_units() -> None:
     assert "1 unit and" in words.sentences(facts({**setting("A"), "hidden": 1}))[0]
+
+
+def test_another_need_takes_something_else_only_where_that_costs_less() -> None:
+    same = facts(setting("A"), setting("B", False, 0.9), choices={"quality": 0, "speed": 1, "memory": 1})
+    assert "B" not in words.sentences(same)[4]
+    small = {**setting("B", True, 0.99, times=1.1), "numbers": 500}
+    said = words.sentences(facts(setting("A"), small, choices={"quality": 0, "speed": 1, "memory": 1}))[4]
+    assert "where the model must be small, take B, at a perplexity 10% higher" in said
+    assert "cheap" not in said
+
+
+def test_no_difference_is_no_number() -> None:
+    small = {**setting("B", False, 0.5), "numbers": 500}
+    said = words.sentences(facts(setting("A"), small, choices={"quality": 0, "speed": 0, "memory": 1}))[4]
+    assert "take B, at the same perplexity" in said
+    assert "a perplexity hardly lower" in words.sentences(facts(setting("A"), small, taken=1))[3]

@@ -396,6 +396,15 @@ def test_no_setting_is_put_right_in_silence(name: str, value: Any) -> None:
         asking.asked("x", 60, settings={name: value})
 
 
+def test_a_validation_set_that_nobody_asked_for_leaves_enough_to_train() -> None:
+    text = Corpus.from_text("abcde" * 1000)
+    for k2, cut_off in ((200, 500), (250, None)):
+        asked = asking.asked("", 60, settings={"k2": k2}).described(text)
+        asked = asking.with_validation(asked, text)
+        assert asked.base.validation == cut_off
+        asking.require_text(asked, text)
+
+
 def test_a_text_that_no_setting_can_be_trained_on_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(CorpusError):
         unroll.advise(Corpus.from_text("abc" * 30), 60, out=tmp_path / "short", progress=False)

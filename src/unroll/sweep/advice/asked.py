@@ -83,7 +83,14 @@ def with_validation(asked: Asked, corpus: Corpus) -> Asked:
     tokens = validation_tokens(corpus)
     if tokens is None and corpus.tokens >= SMALL:
         tokens = corpus.tokens // TENTH
-    return replace(asked, base=replace(base, validation=tokens)) if tokens else asked
+    if not tokens:
+        return asked
+    made = replace(asked, base=replace(base, validation=tokens))
+    try:
+        require_text(made, corpus)
+    except CorpusError:  # what is left would be too short for windows or rows that were asked for
+        return asked
+    return made
 
 
 def require_text(asked: Asked, corpus: Corpus) -> None:

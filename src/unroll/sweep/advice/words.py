@@ -15,6 +15,8 @@ from unroll.sweep.comparison.words import PATIENCE, folder_name, listed, options
 
 Facts = Mapping[str, Any]
 NEEDS = {"speed": "training and sampling must be cheap", "memory": "the model must be small"}
+SAME = 0.0005  # of perplexity, which nothing shows
+SMALLER = 0.9  # of weights or of multiplications, from which on less is worth a word
 
 
 def setting(e: Experiment) -> str:
@@ -96,7 +98,8 @@ def _sure(facts: Facts, taken: Facts) -> str:
 
 def _near_enough(facts: Facts, first: Facts, taken: Facts) -> str:
     """Why the first is not taken."""
-    behind = f"{percent(1 - 1 / taken['ratio']['mean'])} lower" if taken["ratio"] else "lower"
+    times = 1 / taken["ratio"]["mean"] if taken["ratio"] else 1.0
+    behind = "hardly lower" if abs(times - 1) < SAME else f"{percent(1 - times)} lower"
     why = "counts as equal" if facts["need"] == "quality" else f"is near enough where {NEEDS[facts['need']]}"
     if facts["need"] == "memory":
         less = "is smaller"
@@ -113,9 +116,9 @@ def _change(facts: Facts, taken: Facts) -> str:
     parts = []
     for need, about in {**NEEDS, "quality": "only perplexity counts"}.items():
         other = facts["settings"][facts["choices"][need]]
-        if need != facts["need"] and facts["choices"][need] != facts["taken"] and other["expected"]:
+        if need != facts["need"] and facts["choices"][need] != facts["taken"] and _is_worth(need, other, taken):
             times = other["expected"]["mean"] / taken["expected"]["mean"]
-            parts.append(f"where {about}, take {other['words']}, at a perplexity {_against(times)}")
+            parts.append(f"where {about}, take {other['words']}, at {_against(times)}")
     if facts["expected"]["turned"]:
         parts.append("with more text it would get worse later, and a larger model could learn more")
     elif facts["epochs"] < 1:
@@ -124,8 +127,19 @@ def _change(facts: Facts, taken: Facts) -> str:
     return f"What would change this: {'; '.join(parts)}."
 
 
+def _is_worth(need: str, other: Facts, taken: Facts) -> bool:
+    """Whether what another need would take is worth a word: of two that cost the same, it may be the other one."""
+    if not other["expected"]:
+        return False
+    if need == "memory":
+        return bool(other["numbers"] < SMALLER * taken["numbers"])
+    return need == "quality" or any(other["work"][part] < SMALLER * taken["work"][part] for part in taken["work"])
+
+
 def _against(times: float) -> str:
-    return f"{percent(times - 1)} higher" if times >= 1 else f"{percent(1 - times)} lower"
+    if abs(times - 1) < SAME:
+        return "the same perplexity"
+    return f"a perplexity {percent(abs(times - 1))} {'higher' if times > 1 else 'lower'}"
 
 
 def command(facts: Facts, experiment: Experiment, asked: Asked) -> list[str]:
