@@ -145,3 +145,9 @@ def test_the_order_of_the_settings_decides_nothing() -> None:
         decided = verdict.decide(([three[n] for n in order], FULL), "quality")
         assert decided.taken is three[1]
         assert decided.finalists[0] is three[0]
+
+
+def test_how_often_a_run_reads_its_text_is_by_its_own_rows_and_updates() -> None:
+    base = question(1_000_000).base
+    assert candidates.epochs(base, 1000) == pytest.approx(1.6)
+    assert candidates.epochs(candidates.with_k1(base, 20), 1000) == pytest.approx(0.32)

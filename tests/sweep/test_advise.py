@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +21,21 @@ from sweeping import corpus
 
 import unroll
 from unroll import Advice, Corpus
+from unroll.base import untrusted
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
+from unroll.base.version import VERSION
 from unroll.corpus.open_corpora import Library
 from unroll.runs.loaded import load
+from unroll.sweep.advice import answer, pilot, scoring, verdict
 from unroll.sweep.advice import asked as asking
-from unroll.sweep.advice import scoring
 from unroll.sweep.advice.drive import drive
 from unroll.sweep.advice.folder import STAGES, AdviceFolder
+from unroll.sweep.advice.measures import Measures
 from unroll.sweep.advice.shown import read
-from unroll.sweep.launchers import Begun, Progressed, Report
+from unroll.sweep.launchers import Begun, Noted, Progressed, Report
 from unroll.sweep.paced.clock import Clock
 from unroll.sweep.paced.rounds import Rounds
+from unroll.sweep.sweep import Stage
 
 TINY: dict[str, Any] = {"k2": 6, "hidden": 6, "dense": 8, "rows": 3, "device": "cpu", "threads": 1}
 LENGTHS = (5, None, 6, None, 8, 12, None)  # the rounds of the three stages
@@ -100,6 +107,7 @@ def test_each_stage_has_its_runs_and_the_last_one_its_seeds(done: Advice) -> Non
 
 def test_the_advice_has_all_its_parts(done: Advice) -> None:
     assert len(done.sentences) == 5
+    assert not any("--" in words for words in [*done.sentences, *done.notes])  # they are read in Python
     assert done.expected is not None
     perplexity, low, high = done.expected
     assert 1 <= low <= perplexity <= high
@@ -179,6 +187,19 @@ def test_the_same_question_again_trains_nothing_and_another_need_neither(done: A
     assert without_clocks(again.facts) == without_clocks(done.facts)
 
 
+def test_another_need_is_no_part_of_the_budget(done: Advice, tmp_path: Path) -> None:
+    assert done.path is not None
+    shutil.copytree(done.path, tmp_path / "again")
+    before = AdviceFolder(tmp_path / "again").state.spent
+    ticks = itertools.count(0.0, 50.0)
+    events: list[Report] = []
+    clock = Clock(lambda: next(ticks), 0.0)
+    found = driven(tmp_path / "again", asked_for(need="memory"), take=events.append, clock=clock)
+    assert found.facts["need"] == "memory"
+    assert found.facts["clocks"]["spent"] == AdviceFolder(tmp_path / "again").state.spent == before
+    assert not any(isinstance(report, Noted) for report in events)
+
+
 class Stop(Exception):
     pass
 
@@ -216,6 +237,80 @@ def test_interrupted_and_gone_on_with_it_gives_the_same_advice(
 def _position(begun: list[int]) -> int:
     """How many of LENGTHS are over when these rounds have begun; 0 stands between two stages."""
     return len(begun) - 1 if begun else 0
+
+
+def leave_in_the_first_stage(report: Report) -> None:
+    if isinstance(report, Stage) and "Each setting alone" in report.words:
+        raise Stop
+
+
+@pytest.mark.usefixtures("rounds")
+def test_a_pilot_goes_on_with_more_threads_and_with_its_text_under_another_name(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        driven(tmp_path / "moved", take=leave_in_the_first_stage)
+    text = dataclasses.replace(corpus(), name="renamed")
+    asked = asked_for(threads=2).described(text)
+    list(drive(AdviceFolder(tmp_path / "moved"), Library([text]), asked, Clock(lambda: 0.0, 0.0), most=1))
+    assert len(read(AdviceFolder(tmp_path / "moved")).sentences) == 5
+
+
+@pytest.mark.usefixtures("rounds")
+def test_runs_of_another_pilot_in_its_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        driven(tmp_path / "mine", take=leave_in_the_first_stage)
+    stage = AdviceFolder(tmp_path / "mine").stage(STAGES[0])
+    stage.trainings = [t for t in stage.trainings if t.experiment.scheme.carries]
+    with pytest.raises(RunError, match="runs of another pilot"):
+        driven(tmp_path / "mine")
+
+
+@pytest.mark.usefixtures("rounds")
+def test_what_a_killed_process_spent_in_a_stage_counts(tmp_path: Path) -> None:
+    """Its last words are never written: what counts is what it wrote on the way."""
+    seconds, written = 0.0, []
+
+    def pass_by(report: Report) -> None:
+        nonlocal seconds
+        if isinstance(report, Progressed | Begun):
+            written.append(seconds - AdviceFolder(tmp_path / "clock").state.spent)
+            seconds += 2.0
+
+    driven(tmp_path / "clock", asked_for(10_000.0), take=pass_by, clock=Clock(lambda: seconds, 0.0))
+    assert seconds > 60
+    assert max(written) <= 5.0 + 2.0
+
+
+@pytest.mark.usefixtures("rounds")
+def test_where_every_run_diverges_nothing_is_advised(tmp_path: Path) -> None:
+    found = driven(tmp_path / "diverged", asked_for(learning_rate=1e29))
+    assert found.expected is None
+    assert found.sentences == ["No setting has a run that ended with a finite perplexity: there is nothing to advise."]
+    assert found.command == ""
+    assert "is taken" not in str(found)
+    assert "nothing to take" in repr(found)
+
+
+def test_a_seed_that_failed_leaves_the_interval_open_and_moves_nothing(done: Advice) -> None:
+    folder, asked = folder_of(done), asked_for().described(corpus())
+    scores = dict(folder.state.scores["seeds"])
+    runs = {t.experiment.seed: t.name for t in folder.stage("seeds").trainings if not t.experiment.scheme.carries}
+    windowed = [t for t in folder.stage("seeds").trainings if t.name in runs.values()]
+    assert len(windowed) == 3
+
+    def facts(scores: dict[str, float | None]) -> dict[str, Any]:
+        found, full = pilot.finalists(folder.stage("seeds"), scores, 40, 40)
+        decided = verdict.decide(([one for one in found if not one.experiment.scheme.carries], full), "quality")
+        # The failed run's weights are of an earlier batch, where it was much worse.
+        measured = Measures((2.2, 2.2, 5.0), 0.1, {}, None, None, None, 1)
+        return answer.make(asked, decided, measured, {}, 1.0)
+
+    scores[runs[2]] = None
+    failed = facts(scores)
+    assert failed["expected"]["high"] is None
+    assert failed["reached"] == pytest.approx(math.exp(2.2))
+    assert failed["expected"]["perplexity"] < math.exp(2.3)
+    assert "no upper end" in failed["sentences"][1]
+    assert "11% worse" in " ".join(failed["notes"])  # of the run that both were measured of
 
 
 KILLED = """
@@ -283,8 +378,22 @@ def test_what_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigurationError) as told:
         asking.asked("x", 5.0, "beauty", {"batches": 0, "seed": 3, "patience": 2, "hidden": -1})
     words = " ".join(told.value.problems)
-    for part in ("beauty", "at least 60 seconds", "batches", "seed", "patience", "hidden"):
+    for part in ("beauty", "between 60 and", "batches", "seed", "patience", "hidden"):
         assert part in words
+
+
+@pytest.mark.parametrize("budget", [math.nan, math.inf, pytest.param(10**400, id="huge"), -1, True])
+def test_a_budget_is_some_number_of_seconds(budget: float) -> None:
+    with pytest.raises(ConfigurationError, match="between 60 and"):
+        asking.asked("x", budget)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("k1", 0), ("k2", 0), ("batches", "x"), ("batches", 40.5), ("scheme", 4), ("k1", 2.5)]
+)
+def test_no_setting_is_put_right_in_silence(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        asking.asked("x", 60, settings={name: value})
 
 
 def test_a_text_that_no_setting_can_be_trained_on_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
@@ -310,6 +419,50 @@ def test_a_damaged_file_is_one_message(done: Advice, tmp_path: Path, damage: str
         read(AdviceFolder(tmp_path))
     with pytest.raises(RunError, match="damaged"):
         driven(tmp_path)
+
+
+def _changed(done: Advice, folder: Path, change: Callable[[dict[str, Any]], object]) -> AdviceFolder:
+    """A pilot whose file a stranger changed and sealed."""
+    assert done.path is not None
+    shutil.copytree(done.path, folder)
+    content = json.loads((folder / "advice.json").read_text())
+    content = {name: value for name, value in content.items() if name not in ("unroll", "sha256")}
+    change(content)
+    sealed = untrusted.sealed({"unroll": VERSION, **content})
+    (folder / "advice.json").write_text(json.dumps(sealed))
+    return AdviceFolder(folder)
+
+
+STRANGE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no clocks": lambda c: c["answer"].pop("clocks"),
+    "no seconds": lambda c: c["answer"]["clocks"].update(spent="long"),
+    "taken": lambda c: c["answer"].update(taken=99),
+    "command": lambda c: c["answer"].update(command=[1]),
+    "large": lambda c: c["answer"].update(method="a" * 2_000_000),
+    "spent": lambda c: c.update(spent=-1e9),
+    "budget": lambda c: c.update(budget=10**400),
+    "scores": lambda c: c["scores"].update(seeds={"a": -1e300}),
+    "stage": lambda c: c["scores"].update(others={}),
+    "half a character": lambda c: c["answer"].update(corpus="\ud800"),
+}
+
+
+@pytest.mark.parametrize("change", STRANGE)
+def test_what_a_stranger_sealed_is_one_message_too(done: Advice, tmp_path: Path, change: str) -> None:
+    folder = _changed(done, tmp_path / "strange", STRANGE[change])
+    with pytest.raises(RunError, match="damaged"):
+        read(folder)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_that_is_gone_is_said_before_anything_is_trained(done: Advice, tmp_path: Path, name: str) -> None:
+    assert done.path is not None
+    shutil.copytree(done.path, tmp_path / "less")
+    shutil.rmtree(tmp_path / "less" / name)
+    events: list[Report] = []
+    with pytest.raises(RunError, match=f"{name} is gone"):
+        driven(tmp_path / "less", asked_for(need="speed"), take=events.append)
+    assert not events
 
 
 def test_a_link_in_place_of_a_stage_is_refused(tmp_path: Path, done: Advice) -> None:

@@ -78,8 +78,9 @@ def advise(
         width = shutil.get_terminal_size().columns if on_a_terminal() else WIDTH
         for line in found.lines(max(min(width, WIDTH), LEAST)):
             show(line)
-        show()
-        show(" ".join(map(shell_word, found.facts["command"])))
+        if found.facts["command"]:
+            show()
+            show(" ".join(map(shell_word, found.facts["command"])))
     if not quiet:
         say(f"Took {duration(found.facts['clocks']['spent'])} of {duration(seconds)}.")
         say(f"Advice: {folder.path / 'advice.json'}.  Its runs: unroll report {shell_word(folder.path)}")

@@ -56,7 +56,7 @@ def advise(
 
     began = time.monotonic()
     require_progress(progress)
-    seconds = seconds_in(budget) if isinstance(budget, str) else float(budget)
+    seconds = seconds_in(budget) if isinstance(budget, str) else budget
     text = corpus if isinstance(corpus, Corpus) else None
     source = "" if text is not None else os.fspath(corpus)  # type: ignore[arg-type]
     asked = asking.asked(source, seconds, need, settings, preset)

@@ -38,6 +38,7 @@ def make(
     experiment = taken.experiment
     expected = _expected(taken, measured, decided.full)
     chosen_on = selection.chosen_on(experiment)
+    length = _length(taken, expected, decided.full)
     facts: dict[str, Any] = {
         "corpus": experiment.title or experiment.corpus or "text",
         "asked": {"budget": asked.budget, "batches": asked.batches, "said": sorted(asked.said)},
@@ -45,13 +46,14 @@ def make(
         "tokens": experiment.tokens,
         "chosen_on": chosen_on,
         "batches": taken.batches,
-        "full": _length(taken, expected, decided.full),
-        "epochs": candidates.epochs(asked, decided.full),
+        "full": length,
+        "epochs": candidates.epochs(experiment, length),
+        "read": candidates.epochs(experiment, taken.batches),
         "seeds": len(taken.runs),
         "taken": decided.position,
         "settings": [_setting(n, decided, asked.base) for n in range(len(decided.finalists))],
-        "expected": None if expected is None else asdict(expected),
-        "reached": _reached(measured),
+        "expected": None if expected is None else _finite(asdict(expected)),
+        "reached": _reached(taken, measured),
         "other": None if measured.other is None else paired.exp(measured.other),
         "tried": {name: _tried(results, asked.base) for name, results in tried.items()},
         "choices": {need: decided.finalists.index(one) for need, one in verdict.choices(decided).items()},
@@ -59,7 +61,7 @@ def make(
             "spent": spent,
             "microseconds": measured.microseconds,
             "batch_ms": measured.batch_ms,
-            "training": _shorter(measured.training, taken, expected, decided.full),
+            "training": None if measured.training is None else measured.training * length / decided.full,
             "evaluating": measured.evaluating,
         },
         "bytes": {
@@ -69,18 +71,22 @@ def make(
         "method": METHOD.format(chosen_on=chosen_on),
     }
     facts["notes"] = findings.notes(facts)
-    facts["command"] = words.command(facts, experiment, asked)
+    facts["command"] = words.command(facts, experiment, asked) if expected else []
     facts["sentences"] = words.sentences(facts)
     return facts
 
 
 def _expected(taken: Finalist, measured: Measures, full: int) -> Expectation | None:
     """What a full run is expected to reach on the whole test set: the curves of its parts, moved to where that lies."""
-    whole = [nats for nats in measured.nats if nats is not None]
-    if not whole or not taken.curves:
+    # A run that failed may have left weights of an earlier batch: what they reach stands beside no curve.
+    shifts = [
+        nats - here
+        for nats, curve in zip(measured.nats, taken.curves, strict=True)
+        if nats is not None and (here := _best_test(curve)) is not None
+    ]
+    if not shifts:
         return None
-    here = [_best_test(curve) for curve in taken.curves]
-    shift = math.exp(paired.mean(whole) - paired.mean(here))
+    shift = math.exp(paired.mean(shifts))
     moved = [
         replace(curve, test=tuple((batch, perplexity * shift) for batch, perplexity in curve.test))
         for curve in taken.curves
@@ -88,11 +94,11 @@ def _expected(taken: Finalist, measured: Measures, full: int) -> Expectation | N
     return extrapolation.expected(moved, full)
 
 
-def _best_test(curve: extrapolation.Curve) -> float:
-    """The log perplexity of the test set where the set that chooses was lowest."""
-    chosen = {batch: p for batch, p in curve.validation or curve.test if math.isfinite(p)}
-    batch = min(chosen, key=lambda each: chosen[each])
-    return math.log(dict(curve.test)[batch])
+def _best_test(curve: extrapolation.Curve) -> float | None:
+    """The log perplexity of the test set where the set that chooses was lowest; None where nothing is finite."""
+    test = {batch: perplexity for batch, perplexity in curve.test if math.isfinite(perplexity)}
+    chosen = [(p, batch) for batch, p in curve.validation or curve.test if batch in test and math.isfinite(p)]
+    return math.log(test[min(chosen)[1]]) if chosen else None
 
 
 def _length(taken: Finalist, expected: Expectation | None, full: int) -> int:
@@ -101,12 +107,13 @@ def _length(taken: Finalist, expected: Expectation | None, full: int) -> int:
     return min(full, max(2 * taken.best_batch, 1)) if turned and taken.best_batch else full
 
 
-def _shorter(seconds: float | None, taken: Finalist, expected: Expectation | None, full: int) -> float | None:
-    return None if seconds is None else seconds * _length(taken, expected, full) / full
+def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The same as advice.json has it, where no number is infinite."""
+    return {name: None if value == math.inf else value for name, value in numbers.items()}
 
 
-def _reached(measured: Measures) -> float | None:
-    whole = [nats for nats in measured.nats if nats is not None]
+def _reached(taken: Finalist, measured: Measures) -> float | None:
+    whole = [n for n, curve in zip(measured.nats, taken.curves, strict=True) if n is not None and curve.test]
     return paired.exp(paired.mean(whole)) if whole else None
 
 

@@ -12,11 +12,12 @@ from unroll.experiment.experiment import PRESETS, Experiment, from_options
 from unroll.sweep.comparison.asked import ENDS, validation_tokens
 from unroll.sweep.paced.rounds import MOST_BATCHES
 
-PRESET, BUDGET, LEAST_SECONDS = "small", "5m", 60.0
+PRESET, BUDGET = "small", "5m"
+LEAST_SECONDS, MOST_SECONDS = 60, 366 * 24 * 3600
 NEEDS = ("quality", "speed", "memory")
 # What a pilot varies, unless it is said.
 VARIED = ("k1", "k2", "hidden", "learning_rate", "dropout")
-OURS = ("keep_optimiser", "evaluations", "evaluate", "evaluate_carried", "seed", "test_tokens", "shuffle")
+OURS = ("keep_optimiser", "evaluations", "evaluate", "evaluate_carried", "seed", "test_tokens", "shuffle", "scheme")
 SMALL = 5_000  # tokens from which on a tenth of a small corpus becomes its validation set
 TENTH = 10
 
@@ -46,17 +47,17 @@ def asked(
     wrong = []
     if need not in NEEDS:
         wrong.append(f"need must be one of {', '.join(NEEDS)}. Got {need!r}.")
-    if budget < LEAST_SECONDS:
-        wrong.append(f"budget must be at least {LEAST_SECONDS:g} seconds. Got {budget:g}. Give more, as in 5m.")
-    if batches is not None and not 1 <= batches <= MOST_BATCHES:
-        wrong.append(f"batches must be between 1 and {MOST_BATCHES:,}. Got {batches}.")
+    if not LEAST_SECONDS <= budget <= MOST_SECONDS:
+        wrong.append(f"budget must be between {LEAST_SECONDS} and {MOST_SECONDS:,} seconds. Got {budget}. Say 5m.")
+    if batches is not None and not (type(batches) is int and 1 <= batches <= MOST_BATCHES):
+        wrong.append(f"batches must be between 1 and {MOST_BATCHES:,}. Got {batches!r}.")
     wrong += [f"--{name.replace('_', '-')} is for the pilot to say. Leave it out." for name in OURS if name in given]
     wrong += [f"--{name} ends some runs before others. Leave it out." for name in ENDS if name in given]
     if preset not in PRESETS:
         raise ConfigurationError(*wrong, f"--preset must be one of {', '.join(PRESETS)}. Got {preset!r}.")
     known = PRESETS[preset].get("scheme")
-    k2 = given.pop("k2", None) or (known.k2 if known else 100)
-    k1 = given.pop("k1", None) or k2
+    k2 = given.pop("k2", known.k2 if known else 100)
+    k1 = given.pop("k1", k2)
     said = frozenset(name for name in (*VARIED, "rows") if (settings or {}).get(name) is not None)
     options = {name: value for name, value in PRESETS[preset].items() if name not in ("scheme", "batches")}
     kept = {name: value for name, value in given.items() if name not in (*OURS, *ENDS)}

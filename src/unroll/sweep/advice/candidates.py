@@ -65,10 +65,9 @@ def like(e: Experiment, scheme: Scheme) -> Experiment:
     return replace(e, scheme=replace(scheme, k1=e.scheme.k1, k2=e.scheme.k2))
 
 
-def epochs(asked: Asked, batches: int) -> float:
-    """How often a run of so many batches reads the train set."""
-    base = asked.base
-    return batches * base.rows * base.scheme.k1 / max(base.tokens, 1)
+def epochs(e: Experiment, batches: int) -> float:
+    """How often a run of this many batches reads the text."""
+    return batches * e.rows * e.scheme.k1 / max(e.tokens, 1)
 
 
 def alone(asked: Asked, batches: int) -> list[Experiment]:
@@ -78,7 +77,7 @@ def alone(asked: Asked, batches: int) -> list[Experiment]:
     made += [] if "hidden" in said else [replace(base, hidden=max(1, base.hidden // 2))]
     rate = base.learning_rate
     made += [] if "learning_rate" in said else [replace(base, learning_rate=rate / 2)]
-    made += [replace(base, dropout=DROPOUT)] if "dropout" not in said and epochs(asked, batches) > EPOCHS else []
+    made += [replace(base, dropout=DROPOUT)] if "dropout" not in said and epochs(base, batches) > EPOCHS else []
     made += [] if "learning_rate" in said else [replace(base, learning_rate=2 * rate)]
     made += [] if "hidden" in said else [replace(base, hidden=2 * base.hidden)]
     made += [] if "k2" in said else [with_k2(base, k2, said) for k2 in _other_k2(base)]
@@ -115,7 +114,7 @@ def together(asked: Asked, results: Sequence[Result], batches: int) -> list[Expe
     made += [] if "learning_rate" in said else [replace(best, learning_rate=rate / 2)]
     if chosen.dropout != base.dropout:
         made += [replace(best, dropout=base.dropout), replace(best, dropout=2 * DROPOUT)]
-    elif "dropout" not in said and epochs(asked, batches) > EPOCHS:
+    elif "dropout" not in said and epochs(base, batches) > EPOCHS:
         made += [replace(best, dropout=DROPOUT)]
     return list(dict.fromkeys(made))
 

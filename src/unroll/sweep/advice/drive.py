@@ -26,7 +26,7 @@ from unroll.sweep.deduplicate import distinct
 from unroll.sweep.launchers import Chosen, Noted, Report
 from unroll.sweep.paced.clock import Clock
 from unroll.sweep.paced.folder import PacedFolder, Progress
-from unroll.sweep.paced.paced import Paced
+from unroll.sweep.paced.paced import NOTED_EVERY, Paced
 from unroll.sweep.sweep import Stage, planned, refuse_full_disk, require_devices, results
 from unroll.training.preflight import refuse_hopeless
 from unroll.training.signals import Pressed, Watch
@@ -119,6 +119,10 @@ class _Drive:
             self.state.scores.pop(STAGES[-1], None)
         elif self.state.answer and self.state.answer.get("need") == asked.need:
             return
+        folder.require_stages(self.state.scores)
+        self.asked = self._as_begun()
+        # Another need is answered by the same runs: the budget was for these.
+        self.again = self.state.answer is not None and all(name in self.state.scores for name in STAGES)
         try:
             self._note()
             for name in STAGES:
@@ -126,16 +130,32 @@ class _Drive:
                     yield from self._stage(name)
             yield Stage("", MEASURING)
             self._answer()
-            if self.clock.spent > TOO_LATE * asked.budget:
+            if self._spent > TOO_LATE * asked.budget:
                 yield Noted("", self._too_small())
         except Pressed as pressed:
             raise Interrupted(pressed.number) from None
         finally:
             self._note()
 
+    def _as_begun(self) -> Asked:
+        """The question as the pilot began with it: now its text may lie elsewhere, or it may be given more threads."""
+        stage = self.folder.stage(STAGES[0])
+        if not stage.is_sweep():
+            return self.asked
+        begun = [candidates.setting(experiment) for training in stage.trainings for experiment in training.asked]
+        base = next((each for each in begun if each.identity == self.asked.base.identity), None)
+        if base is None:
+            raise RunError(f"{stage.path} holds the runs of another pilot. Choose another folder with --out.")
+        return replace(self.asked, base=base)
+
     def _note(self) -> None:
-        self.state.spent = self.clock.spent
+        self.state.spent = self._spent
         self.folder.state = self.state
+
+    @property
+    def _spent(self) -> float:
+        """What of the budget is spent, in seconds."""
+        return self.state.spent if self.again else self.clock.spent
 
     @property
     def _full(self) -> int:
@@ -199,7 +219,10 @@ class _Drive:
                 rung.plan = planned(rung.trainings, self.library, self._side_by_side, self.launcher, self.watch)
             refuse_full_disk(rung, paced.plan, rung.trainings, self.library)
             assert progress.budget is not None
-            yield from paced.within(progress.budget, after_first if last else None)
+            for report in paced.within(progress.budget, after_first if last else None):
+                yield report
+                if self.clock.spent - self.state.spent > NOTED_EVERY:
+                    self._note()
         finally:
             paced.note()
 
@@ -265,10 +288,10 @@ class _Drive:
     def _answer(self) -> None:
         decided, found = self._measured(self.state.scores)
         tried = {name: pilot.results(self.folder.stage(name), self.state.scores[name]) for name in STAGES[:-1]}
-        self.state.answer = answer.make(self.asked, decided, found, tried, self.clock.spent)
+        self.state.answer = answer.make(self.asked, decided, found, tried, self._spent)
 
     def _too_small(self) -> str:
         return (
             f"The budget of {duration(self.asked.budget)} was too small for this text and model: it took "
-            f"{duration(self.clock.spent)}. Give more time, or a smaller model: --hidden 64."
+            f"{duration(self._spent)}. Give more time, or a smaller model: --hidden 64."
         )

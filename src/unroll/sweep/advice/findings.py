@@ -12,15 +12,17 @@ from unroll.sweep.comparison.numbers import percent
 
 Facts = Mapping[str, Any]
 DIFFERS = 0.01  # of perplexity
+OFTEN = 2.0  # readings of the text, from which on it may be learned by heart
 
 
 def stop_in_time(facts: Facts) -> str | None:
     """Stop in time on small corpora."""
     if not (facts["expected"] and facts["expected"]["turned"]):
         return None
+    small = f"The text is small: the pilot read it {facts['read']:,.0f} times. " if facts["read"] >= OFTEN else ""
     return (
-        f"The text is small: a full run reads it {facts['epochs']:,.0f} times. What overfits is stopped by --patience, "
-        "and the best weights are kept beside the last: sample them with --weights best."
+        f"{small}What gets worse is stopped by --patience, and the best weights are kept beside the last: sample them "
+        "with --weights best."
     )
 
 
@@ -36,9 +38,9 @@ def single_loss(facts: Facts) -> str | None:
 def drift(facts: Facts) -> str | None:
     """Progressive sampling from windowed training drifts."""
     taken = facts["settings"][facts["taken"]]
-    if taken["carries"] or facts["other"] is None or facts["reached"] is None:
+    if taken["carries"] or facts["other"] is None:
         return None
-    ratio = facts["other"] / facts["reached"] - 1
+    ratio = facts["other"] - 1
     now = "as well as" if abs(ratio) < DIFFERS else f"{percent(abs(ratio))} {'worse' if ratio > 0 else 'better'} than"
     return (
         f"Sampled progressively, the same weights predict {now} windowed here; after long training their state may "

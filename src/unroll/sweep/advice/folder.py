@@ -6,7 +6,8 @@ advice.json                 what was asked, what is spent, what each stage came 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,13 @@ from typing import Any
 
 from unroll.base import locks, untrusted
 from unroll.base.errors import RunError
+from unroll.base.untrusted import MEGABYTE
 from unroll.sweep.paced.folder import PacedFolder, read_sealed, write_sealed
 
 ADVICE = "advice.json"
 STAGES = ("alone", "together", "seeds")
+MOST_BYTES = MEGABYTE  # of advice.json, which has some twenty kilobytes
+MOST_SECONDS, MOST_NATS = 1e10, 1e6  # beyond these no clock and no model comes
 
 
 @dataclass
@@ -66,6 +70,15 @@ class AdviceFolder:
         if wrong:
             raise RunError(*wrong)
 
+    def require_stages(self, names: Iterable[str]) -> None:
+        """Refuse a folder from which the runs of a stage are gone that is over: the advice comes from all of them."""
+        gone = [name for name in names if not self.stage(name).is_sweep()]
+        if gone:
+            raise RunError(
+                *(f"{self.path / name} is gone, or holds no runs." for name in gone),
+                "Bring that back, or choose another folder with --out.",
+            )
+
     def make(self) -> None:
         """The folder itself."""
         try:
@@ -87,16 +100,17 @@ class AdviceFolder:
     def state(self) -> State:
         """advice.json, read and checked."""
         try:
-            content = untrusted.unsealed(read_sealed(self.path / ADVICE))
+            content = untrusted.unsealed(read_sealed(self.path / ADVICE, MOST_BYTES))
             state = State(**{name: content[name] for name in State.__dataclass_fields__})
             right = (
                 isinstance(state.asked, dict)
-                and all(type(n) in (int, float) for n in (state.budget, state.spent))
-                and all(_are_scores(scores) for scores in state.scores.values())
+                and all(_is_number(n, MOST_SECONDS) for n in (state.budget, state.spent))
+                and all(name in STAGES and _are_scores(scores) for name, scores in state.scores.items())
                 and (state.answer is None or isinstance(state.answer, dict))
             )
             if not right:
                 raise ValueError
+            json.dumps(content, ensure_ascii=False).encode()  # half a character cannot be written again
             return state
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise RunError(f"{self.path / ADVICE} is damaged. Ask for advice in another folder, with --out.") from None
@@ -107,4 +121,8 @@ class AdviceFolder:
 
 
 def _are_scores(scores: Mapping[str, Any]) -> bool:
-    return all(isinstance(name, str) and (n is None or type(n) in (int, float)) for name, n in scores.items())
+    return all(isinstance(name, str) and (n is None or _is_number(n, MOST_NATS)) for name, n in scores.items())
+
+
+def _is_number(value: Any, most: float) -> bool:
+    return type(value) in (int, float) and 0 <= value <= most

@@ -29,7 +29,7 @@ class Measures:
     """The setting's runs at their best evaluations, and what one full run of it takes here."""
 
     nats: tuple[float | None, ...]  # of the whole test set, by run; None where a run has no finite one
-    other: float | None  # of the first whole run under the other sampling procedure
+    other: float | None  # by how much those of its first whole run are more under the other sampling procedure
     microseconds: dict[str, float]  # a sampled token of one text, by procedure
     batch_ms: float | None  # a batch of one run alone
     training: float | None  # seconds of a full run
@@ -51,18 +51,21 @@ def measured(
     scoring: float | None = None
     for folder in runs:
         between()
+        own: float | None = None
         try:
             run = with_corpus(load(folder.path, weights=BEST), corpus)
             began = time.perf_counter()
-            nats.append(_nats(run.model, ids, scheme.k2, scheme.sample, between))
+            own = _nats(run.model, ids, scheme.k2, scheme.sample, between)
             scoring = time.perf_counter() - began
             if not micro:
                 found = {each: microseconds(run, each, between) for each in PROCEDURES}
                 micro = {each: taken for each, taken in found.items() if taken is not None}
                 rest = next((each for each in PROCEDURES if each != scheme.sample), None)
-                other = _nats(run.model, ids, scheme.k2, rest, between) if rest else None
+                under = _nats(run.model, ids, scheme.k2, rest, between) if rest else None
+                other = None if own is None or under is None else under - own
         except UnrollError:  # its weights are gone, or its numbers are not finite
-            nats.append(None)
+            pass
+        nats.append(own)
     alone = _batch_ms(experiment, corpus, between)
     sets = 2 if experiment.validation or experiment.validation_file else 1
     points = len(evaluation_points(experiment.batches))

@@ -16,6 +16,7 @@ from unroll.sweep.paced.folder import PacedFolder
 
 Scores = Mapping[str, float | None]
 TURNED = 0.01  # above its best at the end
+FAILED = Curve(())
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Finalist:
     runs: tuple[str, ...]  # in the order of their seeds
     nats: Mapping[int, float]  # of the set that chooses, at each run's best evaluation so far
     expected: Mapping[int, float]  # the same at the end of a full run
-    curves: tuple[Curve, ...]  # of the seeds that are whole
+    curves: tuple[Curve, ...]  # in the order of the seeds; empty where a seed's run failed
     batches: int  # so far
     best_batch: int  # where the set that chooses was lowest, the middle of the seeds
     turned: bool
@@ -70,7 +71,7 @@ def _finalist(experiment: Experiment, group: list[Reading], scores: Scores, full
         score = scores.get(reading.run)
         nats[reading.experiment.seed] = math.inf if score is None or not reading.is_whole else score
     whole = [reading for reading in group if math.isfinite(nats[reading.experiment.seed])]
-    curves = tuple(curve(reading) for reading in whole)
+    curves = tuple(curve(reading) if reading in whole else FAILED for reading in group)
     known = extrapolation.parts(curves, full)
     gain = known.gain if known else 0.0
     best = sorted(point.batch for reading in whole if (point := reading.best) is not None)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unroll.base.durations import duration
 from unroll.base.errors import RunError
 from unroll.base.printable import one_line
 from unroll.base.wording import in_words
@@ -48,7 +49,7 @@ class Advice:
     @property
     def sentences(self) -> list[str]:
         """What to take, what to expect, what it costs, how sure that is, and what would change it."""
-        return list(self.facts["sentences"])
+        return [in_words(str(sentence)) for sentence in self.facts["sentences"]]
 
     @property
     def notes(self) -> list[str]:
@@ -57,7 +58,7 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """The command that trains what is recommended."""
+        """The command that trains what is recommended; nothing where nothing is."""
         return shlex.join(self.facts["command"])
 
     def lines(self, width: int = WIDTH) -> list[str]:
@@ -73,15 +74,17 @@ class Advice:
         for note in self.notes:
             lines += ["", *wrapped(f"- {note}", "  ")]
         for sentence in self.sentences:
-            lines += ["", *wrapped(in_words(sentence))]
+            lines += ["", *wrapped(sentence)]
         return lines
 
     def __str__(self) -> str:
-        return "\n".join([*map(one_line, self.lines()), "", one_line(self.command)])
+        return "\n".join([*map(one_line, self.lines()), *(("", one_line(self.command)) if self.command else ())])
 
     def __repr__(self) -> str:
-        expected = "" if self.expected is None else f", perplexity {self.expected[0]:.3f} expected"
-        return one_line(f"<Advice on {self.facts['corpus']}: {self.setting['words']}{expected}>")
+        found = "nothing to take"
+        if self.expected is not None:
+            found = f"{self.setting['words']}, perplexity {self.expected[0]:.3f} expected"
+        return one_line(f"<Advice on {self.facts['corpus']}: {found}>")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: no script, nothing from outside, every name escaped."""
@@ -99,6 +102,7 @@ def read(folder: AdviceFolder) -> Advice:
         advice.lines()
         advice.command.encode()
         advice.__repr__()
+        duration(facts["clocks"]["spent"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         raise RunError(f"{folder.path / ADVICE} is damaged. Ask for advice in another folder, with --out.") from None
     return advice

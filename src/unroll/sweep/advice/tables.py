@@ -22,9 +22,10 @@ def tables(facts: Facts) -> list[Table]:
 
 def _last(facts: Facts) -> Table:
     columns = ("setting", "pilot", "full run", "95 % interval", "to the first", "sure", "weights")
+    taken = facts["taken"] if facts["expected"] else None
     rows = tuple(
         (
-            f"{one['words']}{' *' if n == facts['taken'] else ''}{_missing(one)}",
+            f"{one['words']}{' *' if n == taken else ''}{_missing(one)}",
             number(one["pilot"]) if one["pilot"] else NONE,
             number(one["expected"]["mean"]) if one["expected"] else NONE,
             between(one["expected"]).strip(" ()") or NONE if one["expected"] else NONE,
@@ -35,7 +36,8 @@ def _last(facts: Facts) -> Table:
         for n, one in enumerate(facts["settings"])
     )
     title = (
-        f"After {facts['batches']:,} batches, {facts['seeds']} seeds each, on the {facts['chosen_on']}; * is taken. "
+        f"After {facts['batches']:,} batches, {facts['seeds']} seeds each, on the {facts['chosen_on']}"
+        f"{'' if taken is None else '; * is taken'}. "
         "Full run: what the curves make one expect, with the interval of the seeds alone"
     )
     return Table(title, columns, rows)
@@ -46,7 +48,7 @@ def _before(facts: Facts) -> Iterator[Table]:
         rows = tuple(
             (
                 one["words"],
-                number(one["perplexity"]) if one["perplexity"] else "diverged",
+                number(one["perplexity"]) if one["perplexity"] else "failed",
                 "turned" if one["turned"] else "",
             )
             for one in facts["tried"].get(name, ())

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unroll.base.durations import duration
+from unroll.base.errors import counted
 from unroll.experiment.experiment import PRESETS, Experiment
 from unroll.experiment.scheme import Scheme
 from unroll.sweep.advice.asked import PRESET, Asked
-from unroll.sweep.comparison.numbers import number, percent
+from unroll.sweep.comparison.numbers import brief, number, percent
 from unroll.sweep.comparison.words import PATIENCE, folder_name, listed, options_said, sureness
 
 Facts = Mapping[str, Any]
 NEEDS = {"speed": "training and sampling must be cheap", "memory": "the model must be small"}
-NEAR = 1.02  # of perplexity
 
 
 def setting(e: Experiment) -> str:
@@ -26,8 +25,8 @@ def setting(e: Experiment) -> str:
     """
     dropout = f", dropout {e.dropout:g}" if e.dropout else ""
     return (
-        f"{e.scheme.training}, {e.scheme.sample}, k1 = {e.scheme.k1}, k2 = {e.scheme.k2}, {e.hidden} units, "
-        f"rate {e.learning_rate:g}{dropout}"
+        f"{e.scheme.training}, {e.scheme.sample}, k1 = {e.scheme.k1}, k2 = {e.scheme.k2}, "
+        f"{counted(e.hidden, 'unit')}, rate {e.learning_rate:g}{dropout}"
     )
 
 
@@ -42,85 +41,87 @@ def sentences(facts: Facts) -> list[str]:
 def _take(facts: Facts, taken: Facts) -> str:
     dropout = f", dropout {taken['dropout']:g}" if taken["dropout"] else ""
     chosen = (
-        f"Take {taken['in_full']} with k1 = {taken['k1']}, k2 = {taken['k2']}, {taken['hidden']:,} units and a "
-        f"learning rate of {taken['learning_rate']:g}{dropout}"
+        f"Take {taken['in_full']} with k1 = {taken['k1']}, k2 = {taken['k2']}, {counted(taken['hidden'], 'unit')} "
+        f"and a learning rate of {taken['learning_rate']:g}{dropout}"
     )
     if facts["expected"]["turned"]:
-        return (
-            f"{chosen}, and stop in time: the pilot was best at about batch {taken['best_batch']:,}, and then began to "
-            "learn the text by heart."
-        )
+        return f"{chosen}, and stop in time: the pilot was best at about batch {taken['best_batch']:,}, then got worse."
     return f"{chosen}, and train {facts['full']:,} batches."
 
 
 def _expect(facts: Facts, taken: Facts) -> str:
     expected = facts["expected"]
-    high = "no upper end, since a run of the pilot diverged" if expected["high"] is None else number(expected["high"])
+    low = number(expected["low"])
+    if expected["high"] is None:
+        reach = f"at least {low} in nine of ten runs, and no upper end is known, since a run of the pilot failed"
+    else:
+        reach = f"{low} to {number(expected['high'])}, in nine of ten runs"
     reached = f"the pilot came to {number(facts['reached'])} after {facts['batches']:,} batches"
-    return (
-        f"Expect a test perplexity of {number(expected['perplexity'])} ({number(expected['low'])} to {high}, in nine "
-        f"of ten runs); {reached}."
-    )
+    return f"Expect a test perplexity of {number(expected['perplexity'])} ({reach}); {reached}."
 
 
 def _cost(facts: Facts, taken: Facts) -> str:
     clocks = facts["clocks"]
     parts = []
     if clocks["training"] is not None:
-        evaluating = f" and {duration(clocks['evaluating'])} of evaluation" if clocks["evaluating"] else ""
-        parts.append(f"Training takes about {duration(clocks['training'])}{evaluating} here")
+        evaluating = f", and its evaluations {brief(clocks['evaluating'])}" if clocks["evaluating"] else ""
+        parts.append(f"training takes about {brief(clocks['training'])} here{evaluating}")
     micro = clocks["microseconds"].get(taken["sample"])
     if micro:
-        parts.append(f"{'a' if parts else 'A'} sampled token {micro:,.0f} µs")
-    parts.append(f"{'t' if parts else 'T'}he weights are {facts['bytes']['weights'] / 1e6:.3g} MB")
-    return f"{', '.join(parts)}."
+        parts.append(f"a sampled token takes {micro:,.0f} µs")
+    parts.append(f"the weights take {facts['bytes']['weights'] / 1e6:.3g} MB")
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _sure(facts: Facts, taken: Facts) -> str:
     others = [one for n, one in enumerate(facts["settings"]) if n != facts["taken"]]
     if not others:
         return "Nothing is left to compare it with."
-    first = facts["settings"][0]
     if facts["taken"]:
-        behind = percent(taken["ratio"]["mean"] - 1) if taken["ratio"] else "unknown"
-        why = "which counts as equal" if facts["need"] == "quality" else f"near enough where {NEEDS[facts['need']]}"
-        return (
-            f"It is not the very best of the pilot: {first['words']} is expected to be {behind} lower, {why}, and "
-            "costs more."
-        )
-    beaten = [one for one in others if one["apart"]]
+        return _near_enough(facts, facts["settings"][0], taken)
+    beaten = [one["words"] for one in others if one["apart"]]
     tied = [one for one in others if not one["apart"]]
-    if beaten and not tied:
-        nearest = beaten[0]
+    if not tied:
         return (
             f"It is expected to beat all others of the last {len(facts['settings'])}; that it is better than "
-            f"{nearest['words']} is {sureness(nearest['sure'])}."
+            f"{others[0]['words']} is {sureness(others[0]['sure'])}."
         )
-    sure = f" ({sureness(tied[0]['sure'])})" if tied[0]["sure"] is not None else ""
-    told = f", but from {listed([one['words'] for one in beaten])}" if beaten else ""
-    return f"{facts['seeds']} seeds do not tell it from {tied[0]['words']}{sure}{told}."
+    nearest = "the first of these" if len(tied) > 1 else "that"
+    sure = tied[0]["sure"]
+    claim = "" if sure is None else f"; that it is better than {nearest} is {sureness(sure)}"
+    rest = f". They do tell it from {listed(beaten)}" if beaten else ""
+    return f"{facts['seeds']} seeds do not tell it from {listed([one['words'] for one in tied])}{claim}{rest}."
+
+
+def _near_enough(facts: Facts, first: Facts, taken: Facts) -> str:
+    """Why the first is not taken."""
+    behind = f"{percent(1 - 1 / taken['ratio']['mean'])} lower" if taken["ratio"] else "lower"
+    why = "counts as equal" if facts["need"] == "quality" else f"is near enough where {NEEDS[facts['need']]}"
+    if facts["need"] == "memory":
+        less = "is smaller"
+    else:
+        less = "costs less" if taken["work"] != first["work"] else "is simpler"
+    return (
+        f"It is not the very best of the pilot: {first['words']} is expected to reach a perplexity {behind}. That "
+        f"{why}, and what is taken {less}."
+    )
 
 
 def _change(facts: Facts, taken: Facts) -> str:
     """What would change the advice."""
     parts = []
-    for need, about in NEEDS.items():
+    for need, about in {**NEEDS, "quality": "only perplexity counts"}.items():
         other = facts["settings"][facts["choices"][need]]
         if need != facts["need"] and facts["choices"][need] != facts["taken"] and other["expected"]:
             times = other["expected"]["mean"] / taken["expected"]["mean"]
             parts.append(f"where {about}, take {other['words']}, at a perplexity {_against(times)}")
-    if facts["need"] != "quality" and facts["choices"]["quality"] != facts["taken"]:
-        other = facts["settings"][facts["choices"]["quality"]]
-        if other["expected"]:
-            times = other["expected"]["mean"] / taken["expected"]["mean"]
-            parts.append(f"where only perplexity counts, take {other['words']}, at {_against(times)}")
     if facts["expected"]["turned"]:
-        parts.append("more text would move the point at which it turns, and let a larger model learn")
+        parts.append("with more text it would get worse later, and a larger model could learn more")
     elif facts["epochs"] < 1:
-        parts.append("a longer run reads text that this one never sees: with more time give --batches")
-    parts.append("with a larger --budget the last settings are told apart better")
-    said = "; ".join(parts)
-    return f"What would change this: {said}."
+        parts.append("a longer run, with --batches, would read text that this one never sees")
+    parts.append("a larger --budget tells the last settings apart better")
+    return f"What would change this: {'; '.join(parts)}."
 
 
 def _against(times: float) -> str:

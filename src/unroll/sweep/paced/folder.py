@@ -75,9 +75,9 @@ class PacedFolder(SweepFolder):
         write_sealed(self.path / name, content)
 
 
-def read_sealed(path: Path) -> Any:
+def read_sealed(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     """What a file of ours holds; `untrusted.unsealed` compares its digest."""
-    return untrusted.parse_json(untrusted.read(path, MOST_BYTES))
+    return untrusted.parse_json(untrusted.read(path, most_bytes))
 
 
 def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
