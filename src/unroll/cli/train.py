@@ -73,7 +73,7 @@ def train(
       - Avoid carrying states between windows (4): as fast, less robust, unstable on noisy data.
       - Sample windowed (1) for robustness, progressive (3) for speed; the training is the same.
     Our finding (docs/paper.md): (4) trains stably. It looks unstable where it is scored from a state of zeros,
-    which its training hardly ever meets; --train conditional,reset=0.1 meets it.
+    which its training hardly ever meets; --train conditional,reset=0.01 meets it.
 
     k1 and k2: every k1 tokens a window of k2 tokens is read and gradients flow back through all of it. k1 at most k2
     skips no data; a smaller k1 uses each token more often (k2/k1 times in multi-loss training).

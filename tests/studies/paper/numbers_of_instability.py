@@ -256,7 +256,7 @@ def _advice(f: Facts) -> dict[str, list[str]]:
     assert max(linux.values()) < 1
     minus = "−" if min(others) < 0 else ""
     return {
-        "What was not measured": [str(f.of({})[0].curve.rows), *said("100", "two")],
+        "What these records do not hold": [str(f.of({})[0].curve.rows), *said("100")],
         "Against the paper's setting": [
             word(len(linux)), *ends((100 * (1 - v) for v in linux.values()), 1),
             word(len(higher)), word(len(music)), *ends((100 * (v - 1) for v in higher), 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numbers_of_beyond
 import numbers_of_instability
 import numbers_of_results
 from prose_facts import Facts, ends, percent, rounded_up, said, thousands, word
@@ -24,6 +25,7 @@ def of_sentences(f: Facts) -> dict[str, list[str]]:
     """The numbers of every sentence that has some, by its beginning."""
     return {
         **_summary(f), **_rule(f), **numbers_of_instability.of_sentences(f), **numbers_of_results.of_sentences(f),
+        **numbers_of_beyond.of_sentences(),
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from unroll.studies.beyond.records import Measured
@@ -111,3 +112,19 @@ def compare(values: Iterable[tuple[str, int, float]]) -> Comparison:
         (value - means[name] - of_seeds[n] + mean) ** 2 for name, row in whole.items() for n, value in enumerate(row)
     )
     return Comparison(means, len(seeds), math.sqrt(squares / freedom), freedom)
+
+
+def over_corpora(
+    values: Mapping[tuple[str, str, int], float], name: str, other: str, comparisons: int
+) -> Difference | None:
+    """One setting against another over all corpora, from the values by setting, corpus and seed.
+
+    Each corpus and seed is one pair, and all pairs weigh the same. None where fewer than two have both.
+    """
+    keys = [key[1:] for key in values if key[0] == name and (other, *key[1:]) in values]
+    logs = [math.log(values[name, *key] / values[other, *key]) for key in keys]
+    if len(logs) < 2:
+        return None
+    share = 1 - LEVEL / max(1, comparisons) / 2
+    reach = quantile(share, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return Difference(math.exp(fmean(logs)), math.exp(fmean(logs) - reach), math.exp(fmean(logs) + reach))

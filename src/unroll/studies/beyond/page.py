@@ -12,12 +12,19 @@ from pathlib import Path
 from unroll.base import atomic_files
 from unroll.base.errors import InputError
 from unroll.base.printable import one_line
-from unroll.studies.beyond import ngrams, pictures, records, tables
+from unroll.studies.beyond import ngrams, pictures, records, split_tables, tables
 from unroll.studies.beyond.ngrams import Counted
+from unroll.studies.beyond.parts import PARTS
 from unroll.studies.paper.claims.verdict import Table, table
+from unroll.studies.paper.figures import CORPORA
 from unroll.studies.paper.page import fill
 
 NOTHING = "Not measured."
+ALT = {
+    "weights": "Perplexity by how many of the last positions carry a loss",
+    "states": "Perplexity by where a window's first state comes from",
+    "positions": "Nats a token that zeros cost above carried states, by position in the test set",
+}
 
 
 def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path]:
@@ -37,35 +44,42 @@ def write_docs(records_folder: str | Path, docs_folder: str | Path) -> list[Path
 
 def blocks(measured: tables.Records, counted: Sequence[Counted], drawn: Sequence[Path]) -> dict[str, str]:
     """Every marked block."""
-    shown = {path.stem: f"![{path.stem}](beyond/{path.name})" for path in drawn}
+    shown = {path.stem: f"![{ALT.get(path.stem, path.stem)}](beyond/{path.name})" for path in drawn}
     crossed = tables.plane(measured, ("crossed",), "loss=equal,state=learned")
     return {
         "summary": _summary(measured),
         "best": tables.beyond_the_schemes(measured),
         "plane": _table(tables.plane(measured)),
+        "misled": _table(tables.misled(measured)),
         "procedures": _table(tables.procedures(measured)),
+        "origins": _table(tables.origins(measured)),
         "first-states": _table(tables.first_states(measured)),
         "resets": _table(tables.resets(measured)),
         "prefixes": _table(tables.prefixes(measured)),
         "crossed": _table(crossed),
         "spikes": _table(tables.spikes(measured)),
-        "splits": _table(tables.splits(measured, counted)),
-        "moving": _table(tables.moving(measured)),
-        "ngrams": _table(tables.spread(counted)),
+        "splits": _table(split_tables.splits(measured, counted)),
+        "moving": _table(split_tables.moving(measured)),
+        "ngrams": _table(split_tables.spread(counted)),
         **{name: shown.get(name, NOTHING) for name in ("weights", "states", "positions")},
     }
 
 
 def _summary(measured: tables.Records) -> str:
-    """How much was trained, on what, and how long it took."""
-    lines = []
-    for part, record in measured.items():
+    """How much of each part was trained, on what, and how long it took."""
+    lines: list[tuple[str | int | None, ...]] = []
+    for name, part in PARTS.items():
+        asked = len(part.settings) * len(part.splits) * len(part.seeds) * len(CORPORA)
+        record = measured.get(name)
+        if not record:
+            lines.append((name, f"0 of {asked}", *[None] * 5))
+            continue
         devices = ", ".join(sorted({run.device for run in record.runs}))
         units = ", ".join(sorted({f"γ = {run.hidden}" for run in record.runs}))
         stopped = sum(run.state == "stopped" for run in record.runs)
-        lines.append(
-            (part, len(record.runs), units, record.size.batches, stopped, f"{record.seconds / 60:.1f}", devices)
-        )
+        minutes = f"{record.seconds / 60:.1f}"
+        count = f"{len(record.runs)} of {asked}"
+        lines.append((name, count, units, f"{record.size.batches:,}", stopped, minutes, devices))
     columns = ("part", "runs", "model", "batches", "stopped", "minutes in all", "device")
     return _table(table(columns, lines))
 

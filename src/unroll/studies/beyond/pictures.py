@@ -1,6 +1,6 @@
 """The study's figures, drawn from the records in the paper's manner.
 
-weights.png     perplexity by the number of scored positions, with the decays as lines
+weights.png     perplexity by the number of scored positions, with the decays as lines; read windowed
 states.png      perplexity by where a window's first state comes from, under both procedures
 positions.png   scheme 4: the excess of zeros over carried states, by position in the test set
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unroll.runs.curve import thousands
 from unroll.studies.beyond import tables
 from unroll.studies.beyond.comparing import PROCEDURES, Comparison, best
 from unroll.studies.beyond.parts import K2, K3, LEARNED, NARROWEST, PARTS, ZERO
@@ -42,6 +43,8 @@ SHORT = {
     "conditional": "epoch",
     **{f"conditional,reset={reset}": str(reset) for reset in ("never", 0.01, 0.1, 0.5)},
 }
+RESET = {"conditional": "each epoch"}
+ENDS = (200, 500, 1000, 2000, 5000, 10_000)  # of the bins by position
 COLOURS = dict(zip(STATES[2:], (INK, BLUE, ORANGE, VERMILION, PURPLE), strict=True))
 
 
@@ -103,10 +106,15 @@ def draw_states(runs: Sequence[Measured]) -> Figure:
                         label=label.get(way, way) if name == STATES[2] else None,
                     )  # fmt: skip
         axes.axvline(1.5, color=GREY, lw=0.6, linestyle=":")
-        axes.set_xticks(range(len(STATES)), [SHORT[name] for name in STATES], rotation=30)
+        axes.set_xticks(range(len(STATES)), [SHORT[name] for name in STATES])
 
-    labels = ("the first state; right of the line: carried, reset so", "perplexity of the test set")
-    return _four(every, panel, "Where a window's first state comes from: every seed", labels)
+    labels = ("first state; right of the line it is carried, and reset so", "perplexity of the test set")
+    return _four(
+        every,
+        panel,
+        "Where a window's first state comes from: every seed, at the point that its validation set chooses",
+        labels,
+    )
 
 
 def draw_positions(carrying: Mapping[str, Sequence[Measured]]) -> Figure:
@@ -123,10 +131,12 @@ def draw_positions(carrying: Mapping[str, Sequence[Measured]]) -> Figure:
                 excess = [z - c for z, c in zip(bins["zero"][point], bins["carried"][point], strict=True)]
                 axes.plot(
                     ends, excess, color=COLOURS.get(name, SKY), lw=0.9, marker=".", ms=3,
-                    label=f"reset {SHORT[name]}" if run.seed == runs[0].seed else None,
+                    label=f"reset: {RESET.get(name, SHORT[name])}" if run.seed == runs[0].seed else None,
                 )  # fmt: skip
         axes.axhline(0, color=GREY, lw=0.6)
         axes.set_xscale("log")
+        axes.set_xticks(ENDS, [thousands(end) for end in ENDS])
+        axes.minorticks_off()
 
     labels = ("tokens read since zeros (end of the bin)", "nats a token above carried states")
     title = "Scheme 4 from zeros, by position in the test set: the point of each run where it costs most"
@@ -136,8 +146,9 @@ def draw_positions(carrying: Mapping[str, Sequence[Measured]]) -> Figure:
 def _values(runs: Sequence[Measured], corpus: str) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {}
     for run in runs:
-        if run.corpus == corpus and (found := best(run)):
-            values.setdefault(run.setting, []).append(found.perplexity)
+        value = tables.as_trained(run)
+        if run.corpus == corpus and value is not None:
+            values.setdefault(run.setting, []).append(value)
     return values
 
 
@@ -175,6 +186,6 @@ def _four(
             handles, named, loc="upper center", bbox_to_anchor=(0.5, 0.96), ncols=len(named), frameon=False,
             fontsize=7.5, labelcolor=INK,
         )  # fmt: skip
-    figure.subplots_adjust(0.085, 0.085, 0.985, 0.885, wspace=0.2, hspace=0.36)
+    figure.subplots_adjust(0.085, 0.085, 0.985, 0.885, wspace=0.2, hspace=0.4)
     figure.suptitle(title, fontsize=9.5, color=INK, y=0.985, va="top")
     return figure

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import geometric_mean
 
-from unroll.studies.beyond.comparing import Comparison, best, compare
-from unroll.studies.beyond.ngrams import Counted
+from unroll.studies.beyond.comparing import Comparison, Difference, best, compare, over_corpora
 from unroll.studies.beyond.parts import FAR, LEARNED, NARROWEST, PARTS, ZERO
 from unroll.studies.beyond.positions import TIMES_K2
 from unroll.studies.beyond.records import Measured, Record
@@ -33,7 +32,13 @@ def chosen(run: Measured) -> float | None:
     return found.perplexity if found else None
 
 
-def comparisons(runs: Iterable[Measured], value: Value = chosen) -> dict[str, Comparison]:
+def as_trained(run: Measured) -> float | None:
+    """The test perplexity where the validation set is lowest, read as training read: windowed, or on from zeros."""
+    found = best(run, (run.sample,))
+    return found.perplexity if found else None
+
+
+def comparisons(runs: Iterable[Measured], value: Value = as_trained) -> dict[str, Comparison]:
     """The settings compared, by corpus."""
     rows: dict[str, list[tuple[str, int, float]]] = {}
     for run in runs:
@@ -91,10 +96,10 @@ def percent(ratio: float) -> str:
     return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text.replace("-", "−")
 
 
-def beyond_the_schemes(measured: Records, parts: Sequence[str] = PLANE) -> str:
+def beyond_the_schemes(measured: Records, parts: Sequence[str] = PLANE, value: Value = as_trained) -> str:
     """Which points are better than the best of the four schemes, beyond their interval; a sentence a corpus."""
     lines = []
-    for corpus, one in comparisons(runs_of(measured, parts)).items():
+    for corpus, one in comparisons(runs_of(measured, parts), value).items():
         known = [name for name in one.names if name in SCHEMES]
         others = [name for name in one.names if name not in SCHEMES]
         if not known or not others:
@@ -113,7 +118,60 @@ def beyond_the_schemes(measured: Records, parts: Sequence[str] = PLANE) -> str:
     return "\n".join(lines) or "Not measured."
 
 
-def procedures(measured: Records, parts: Sequence[str] = ("weights", "states", "gaps")) -> Table:
+def against(measured: Records, names: Sequence[str], bases: Sequence[str]) -> dict[tuple[str, str], Difference]:
+    """Settings against others over all data sets; the intervals are divided by the number of these comparisons."""
+    values = {}
+    for run in runs_of(measured, PLANE):
+        value = as_trained(run)
+        if value is not None:
+            values[run.setting, run.corpus, run.seed] = value
+    pairs = [(name, base) for base in bases for name in names if name not in bases[: bases.index(base) + 1]]
+    found = {pair: over_corpora(values, *pair, len(pairs)) for pair in pairs}
+    return {pair: difference for pair, difference in found.items() if difference}
+
+
+ORIGINS = (ZERO, *(setting.name for setting in PARTS["states"].settings if setting.name != ZERO))
+
+
+def origins(measured: Records) -> Table:
+    """Where the first state comes from, over all data sets: against a learned one, and against the paper's reset."""
+    bases = (LEARNED, SCHEME_4)
+    found = against(measured, ORIGINS, bases)
+    rows = []
+    for name in ORIGINS:
+        cells = [with_ends(found[name, base]) if (name, base) in found else None for base in bases]
+        if any(cells):
+            rows.append((words(name), *cells))
+    return table(("over the four data sets", *(f"against {words(base)}" for base in bases)), rows)
+
+
+def with_ends(found: Difference) -> str:
+    """A difference with its interval, bold where it is told apart."""
+    if found.low is None or found.high is None:
+        return percent(found.ratio)
+    share = percent(found.ratio)
+    marked = f"**{share}**" if found.is_lower or found.is_higher else share
+    return f"{marked} ({percent(found.low)} to {percent(found.high)})"
+
+
+MISLED = 1.05  # times what the procedure of training reaches
+
+
+def misled(measured: Records, parts: Sequence[str] = PLANE) -> Table:
+    """The runs for which the validation set chooses the other procedure, and the test set pays for it."""
+    rows = []
+    for run in runs_of(measured, parts):
+        own, any_procedure = best(run, (run.sample,)), best(run)
+        if own and any_procedure and any_procedure.perplexity > MISLED * own.perplexity:
+            validation = run.points[f"validation_{any_procedure.procedure}"]
+            lowest = validation[run.points["batch"].index(any_procedure.batch)]
+            cells = (any_procedure.procedure, lowest, any_procedure.perplexity, own.perplexity)
+            rows.append((CORPUS_NAMES[run.corpus], words(run.setting), run.seed, *cells))
+    columns = ("data set", "`--train`", "seed", "chosen", "validation set", "test set", "test set, as trained")
+    return table(columns, rows)
+
+
+def procedures(measured: Records, parts: Sequence[str] = PLANE) -> Table:
     """Both sampling procedures after the last batch; carried states from zeros and from what training carries."""
     runs = runs_of(measured, parts)
     rows = []
@@ -135,7 +193,7 @@ def first_states(measured: Records) -> Table:
     ways: dict[str, Value] = {
         "windowed, last batch": lambda run: run.points["windowed"][-1],
         "progressive, last batch": lambda run: run.points["progressive"][-1],
-        "as the validation set chooses": chosen,
+        "windowed, at the point that validation chooses": as_trained,
     }
     rows = []
     for name, value in ways.items():
@@ -146,9 +204,7 @@ def first_states(measured: Records) -> Table:
             if one is None or not {LEARNED, ZERO} <= one.means.keys():
                 cells.append(None)
                 continue
-            found = one.difference(ZERO, LEARNED, 1)
-            ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low and found.high else ""
-            cells.append(f"{percent(found.ratio)}{ends}")
+            cells.append(with_ends(one.difference(ZERO, LEARNED, 1)))
         if any(cells):
             rows.append((name, *cells))
     return table(("zeros against a learned state", *CORPUS_NAMES.values()), rows)
@@ -203,7 +259,7 @@ def resets(measured: Records) -> Table:
         above = sum(value > 1.1 for value in largest)
         cells = []
         for corpus in CORPUS_NAMES:
-            values = [value for run in runs if run.corpus == corpus and (value := chosen(run)) is not None]
+            values = [value for run in runs if run.corpus == corpus and (value := as_trained(run)) is not None]
             cells.append(round(geometric_mean(values), 3) if values else None)
         rows.append((words(name), len(runs), f"{above} of {len(largest)}", round(worst, 3) if worst else None, *cells))
     columns = ("reset", "runs", "zeros above 1.1 × carried", "largest", *CORPUS_NAMES.values())
@@ -230,93 +286,24 @@ def prefixes(measured: Records) -> Table:
 def spikes(measured: Records) -> Table:
     """What happens between evaluations: how far a batch's loss rises above the mean of its stretch, and the norms."""
     rows = []
-    runs = runs_of(measured, ("weights", "states", "gaps"))
+    runs = runs_of(measured, PLANE)
     for name in order(runs):
-        found = []
-        norms = []
-        for run in runs:
-            if run.setting != name:
-                continue
-            columns = (run.points[column] for column in ("batch", "loss", "largest_loss", "largest_gradient_norm"))
-            for batch, loss, largest, norm in zip(*columns, strict=True):
-                if batch > WARM_UP and loss is not None and largest is not None:
-                    found.append(math.exp(largest - loss))
-                    norms += [norm] if norm is not None else []
-        if found:
-            count = sum(run.setting == name for run in runs)
-            rows.append((words(name), count, round(max(found), 3), round(max(norms), 3) if norms else None))
-    return table(("`--train`", "runs", "e^(largest − mean loss)", "largest gradient norm"), rows)
+        group = [run for run in runs if run.setting == name]
+        on_texts = [rise for run in group if run.corpus != "music" for rise in rises(run)]
+        on_music = [rise for run in group if run.corpus == "music" for rise in rises(run)]
+        norms = [norm for run in group for norm in _after_warm_up(run, "largest_gradient_norm")]
+        cells = (round(max(found), 3) if found else None for found in (on_texts, on_music, norms))
+        rows.append((words(name), len(group), *cells))
+    columns = ("`--train`", "runs", "e^(largest − mean loss), texts", "Music", "largest gradient norm")
+    return table(columns, rows)
 
 
-# --- splits -------------------------------------------------------------------------------------------------------
-
-WAYS = {1: (LEARNED, "windowed"), 2: (NARROWEST, "windowed"), 3: (LEARNED, "progressive"), 4: (SCHEME_4, "progressive")}
-
-
-def split_scores(measured: Records) -> dict[tuple[str, int], dict[int, float]]:
-    """The schemes' perplexities by corpus and split: mean over seeds, each at the point that validation chooses."""
-    runs = runs_of(measured, ("splits",))
-    scores: dict[tuple[str, int], dict[int, float]] = {}
-    for corpus in CORPUS_NAMES:
-        for split in PARTS["splits"].splits:
-            for scheme, (setting, procedure) in WAYS.items():
-                of_seeds = [best(run, (procedure,)) for run in runs if _is(run, setting, corpus, split)]
-                values = [one.perplexity for one in of_seeds if one]
-                if values:
-                    scores.setdefault((corpus, split), {})[scheme] = geometric_mean(values)
-    return scores
+def rises(run: Measured) -> list[float]:
+    """For each stretch between two evaluations: e^loss of its worst batch over that of its mean."""
+    pairs = zip(_after_warm_up(run, "loss"), _after_warm_up(run, "largest_loss"), strict=True)
+    return [math.exp(largest - loss) for loss, largest in pairs]
 
 
-def _is(run: Measured, setting: str, corpus: str, split: int) -> bool:
-    return (run.setting, run.corpus, run.split_seed) == (setting, corpus, split)
-
-
-def splits(measured: Records, counted: Sequence[Counted]) -> Table:
-    """The four schemes on five splits, with what counting reaches on each."""
-    grams = {(row.corpus, row.split_seed): row.perplexity for row in counted}
-    rows = []
-    for (corpus, split), of_schemes in split_scores(measured).items():
-        values = [round(of_schemes[scheme], 3) if scheme in of_schemes else None for scheme in WAYS]
-        lowest = ", ".join(str(name) for name, value in of_schemes.items() if value == min(of_schemes.values()))
-        rows.append((CORPUS_NAMES[corpus], split, grams.get((corpus, split)), *values, lowest))
-    return table(("data set", "split", "n-gram", *(f"scheme {n}" for n in WAYS), "lowest"), rows)
-
-
-VERDICTS = {
-    "C1: scheme 1 is not worse than scheme 2": (1, 2),
-    "C1: scheme 1 is not worse than scheme 3": (1, 3),
-    "C1: scheme 1 is not worse than scheme 4": (1, 4),
-}
-
-
-def moving(measured: Records) -> Table:
-    """Which comparisons of two schemes change sides from split to split, and how far apart they are."""
-    scores = split_scores(measured)
-    rows = []
-    for claim, (a, b) in VERDICTS.items():
-        for corpus, title in CORPUS_NAMES.items():
-            ratios = [one[b] / one[a] for (name, _), one in scores.items() if name == corpus and {a, b} <= one.keys()]
-            if ratios:
-                holds = sum(ratio >= 1 for ratio in ratios)
-                moves = "moves" if 0 < holds < len(ratios) else "stays"
-                rows.append(
-                    (
-                        claim,
-                        title,
-                        f"{holds} of {len(ratios)}",
-                        f"{percent(min(ratios))} to {percent(max(ratios))}",
-                        moves,
-                    )
-                )
-    return table(("verdict", "data set", "splits in which it holds", "by", ""), rows)
-
-
-def spread(counted: Sequence[Counted]) -> Table:
-    """What counting reaches on each test set, and how far the hardest is from the easiest."""
-    rows = []
-    for corpus, title in CORPUS_NAMES.items():
-        values = {row.split_seed: row.perplexity for row in counted if row.corpus == corpus and row.perplexity}
-        if values:
-            cells = (round(values[split], 2) if split in values else None for split in PARTS["splits"].splits)
-            rows.append((title, *cells, percent(max(values.values()) / min(values.values()))))
-    return table(("n-gram", *(f"split {n}" for n in PARTS["splits"].splits), "hardest / easiest"), rows)
+def _after_warm_up(run: Measured, column: str) -> list[float]:
+    points = zip(run.points["batch"], run.points[column], strict=True)
+    return [value for batch, value in points if batch > WARM_UP and value is not None]

@@ -32,3 +32,26 @@ def sentences(page: str) -> list[str]:
 def numbers(sentence: str) -> list[str]:
     """The numbers of a sentence that are not part of a name."""
     return NUMBER.findall(NAMES.sub(" ", sentence))
+
+
+def other_number(stated: str) -> str:
+    """Another number: one digit changed, or another word."""
+    return stated[:-1] + str((int(stated[-1]) + 1) % 10) if stated[-1].isdigit() else WORDS[-1]
+
+
+def faults(text: str, known: dict[str, list[str]]) -> list[str]:
+    """What is wrong with a page: sentences whose numbers nobody knows, or that are others."""
+    found: list[str] = []
+    used: dict[str, str] = {}
+    for sentence in sentences(text):
+        stated = numbers(sentence)
+        if not stated:
+            continue
+        keys = [beginning for beginning in known if sentence.startswith(beginning)]
+        if len(keys) != 1:
+            found.append(f"{len(keys)} entries for: {sentence}")
+        else:
+            used[keys[0]] = sentence
+            if [number.lower() for number in stated] != [str(each).lower() for each in known[keys[0]]]:
+                found.append(f"{stated} where the records give {list(map(str, known[keys[0]]))}: {sentence}")
+    return found + [f"no sentence for: {key}" for key, values in known.items() if key not in used and values]
