@@ -139,8 +139,8 @@ def test_what_is_gone_of_a_sweep_that_was_at_work_is_said(tmp_path: Path, lost: 
     path = {"a run": run, "its run.toml": run / "run.toml"}.get(lost, sweep / lost)
     path.rename(tmp_path / "taken away")
     stands = standing(SweepFolder(sweep))
-    said = {"its run.toml": f"{run} is no run: it has no run.toml", "runs": f"{run} is gone"}
-    assert any(said.get(lost, f"{path} is gone") in note for note in stands.notes)
+    said = {"its run.toml": f"{run} is no run: it has no run.toml", "plan.json": f"{path} is gone"}
+    assert any(said.get(lost, f"Nothing of {run} is there") in note for note in stands.notes)
 
 
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ STATES = ("ended", "running", "interrupted", "lost", "waiting", "failed", "unrea
 def standing(folder: SweepFolder) -> Standing:
     """How a sweep stands now; a RunError where there is none."""
     trainings = folder.trainings
-    plan = folder.plan or Plan(())
+    planned = folder.plan
+    plan = planned or Plan(())
     batches = {training.name: training.experiment.batches for training in trainings}
     failures = {name: str(failure["reason"]) for name, failure in folder.failures.items()}
     driver, heard, notes = _holder(folder), dict[str, dict[str, Any]](), folder.not_of_own_kind()
@@ -73,7 +74,7 @@ def standing(folder: SweepFolder) -> Standing:
         heard = folder.fleets
     except RunError as error:
         notes += error.problems
-    if folder.plan is None and heard:
+    if planned is None and heard:
         notes.append(f"{folder.path / 'plan.json'} is gone, though fleets have begun. Bring it back from a copy.")
     fleets = tuple(
         _fleet(folder, fleet, batches, failures, _Heard.of(heard.get(fleet.name, {}), driver is not None))
@@ -90,7 +91,7 @@ def _gone(folder: SweepFolder, fleet: Fleet, heard: dict[str, Any]) -> list[str]
     batch = _count(heard.get("batch"))
     paths = [folder.run(name).path for name in fleet.runs] if batch else []
     return [
-        f"{path} is gone: its fleet had come to batch {batch:,}. Resuming the sweep trains it anew."
+        f"Nothing of {path} is there, though its fleet had come to batch {batch:,}. Resuming the sweep trains it anew."
         for path in paths
         if not untrusted.present(path)
     ]

@@ -18,6 +18,7 @@ RESET = 0.01  # the probability of a random reset, which cures what looks unstab
 DROPOUT = 0.25  # the paper's
 EPOCHS = 3.0  # readings of the train set in a full run, from which on dropout is tried
 ALIKE = 0.005  # of the nats of the best: what lies within counts as equal, and what costs less is taken
+TOLD = 0.02  # of the nats: by so much one seed must be better before a habit is left
 NEAR = 0.03  # of the nats of the best: what lies within may still turn out to be better
 AT_LEAST = 0.001  # nats that count as nothing
 SEEDS, FINALISTS = 3, 4
@@ -90,13 +91,13 @@ def together(asked: Asked, results: Sequence[Result], batches: int) -> list[Expe
     """The best values together: both origins of states with every k2, a smaller and a larger model, a lower rate."""
     base, said = asked.base, asked.said
     learned = [r for r in results if not r.carries]
-    rate = _best(learned, "learning_rate", base, results).learning_rate
+    rate = _gentlest(learned, base)
     hidden = _cheapest_alike(learned, "hidden", base).hidden
     k1 = _best_k1(learned, base)
     chosen = with_k1(replace(base, learning_rate=rate, hidden=hidden), k1)
     drops = [r for r in results if r.experiment.dropout != base.dropout]
     plain = next((r for r in results if r.experiment == base), None)
-    if drops and plain and (plain.turned or not alike(plain.nats, drops[0].nats)):
+    if drops and plain and (plain.turned or not alike(plain.nats, drops[0].nats, TOLD)):
         chosen = replace(chosen, dropout=DROPOUT)
     states = [r for r in results if r.carries]
     reset = min(states, key=lambda r: r.nats).experiment.scheme.reset if states else RESET
@@ -106,7 +107,10 @@ def together(asked: Asked, results: Sequence[Result], batches: int) -> list[Expe
     grid = [with_k2(chosen, k2, said) for k2 in sizes]
     made = [each for e in grid for each in (e, carried(e, reset))]
     best = carried(chosen, reset) if states and learned and states[0].nats < learned[0].nats else chosen
-    made += [] if "hidden" in said else [replace(best, hidden=2 * hidden)]
+    slower = rate if "learning_rate" in said else rate / 2  # a larger model takes smaller steps
+    made += [] if "hidden" in said else [replace(best, hidden=2 * hidden, learning_rate=slower)]
+    other = base.scheme.k1 if k1 != base.scheme.k1 else max(1, base.scheme.k2 // 5)
+    made += [] if "k1" in said else [with_k1(best, other)]
     made += [] if "learning_rate" in said else [replace(best, learning_rate=rate / 2)]
     if chosen.dropout != base.dropout:
         made += [replace(best, dropout=base.dropout), replace(best, dropout=2 * DROPOUT)]
@@ -151,10 +155,11 @@ def _other_k2(base: Experiment) -> list[int]:
     return [max(1, k2 // 2), 2 * k2]
 
 
-def _best(results: Sequence[Result], name: str, base: Experiment, every: Sequence[Result]) -> Experiment:
-    """The result with the best value of one setting, all others as in the base."""
-    line = [r for r in results if replace(r.experiment, **{name: getattr(base, name)}) == base]
-    return min(line or every, key=lambda r: r.nats).experiment
+def _gentlest(results: Sequence[Result], base: Experiment) -> float:
+    """The lowest learning rate that is near the best: a high one leads in short runs, and is overtaken in long ones."""
+    line = [r for r in results if replace(r.experiment, learning_rate=base.learning_rate) == base]
+    best = min(r.nats for r in line)
+    return min(r.experiment.learning_rate for r in line if alike(r.nats, best, NEAR))
 
 
 def _cheapest_alike(results: Sequence[Result], name: str, base: Experiment) -> Experiment:
@@ -166,8 +171,8 @@ def _cheapest_alike(results: Sequence[Result], name: str, base: Experiment) -> E
 def _best_k1(results: Sequence[Result], base: Experiment) -> int:
     line = [r for r in results if with_k1(r.experiment, base.scheme.k1) == base]
     best = min(r.nats for r in line)
-    # A larger k1 reads more text in as many batches: where both are equal it is taken.
-    return max(r.experiment.scheme.k1 for r in line if alike(r.nats, best))
+    # A larger k1 reads more text in as many batches: where one seed does not tell them apart it is taken.
+    return max(r.experiment.scheme.k1 for r in line if alike(r.nats, best, TOLD))
 
 
 def _near(states: Sequence[Result], reset: str | float) -> bool:

@@ -33,8 +33,9 @@ from unroll.training.signals import Pressed, Watch
 
 SHARES = {"alone": 0.2, "together": 0.25, "seeds": 0.55}  # of the budget
 SCORED = 0.06  # of a stage's share, for the scores at its end
-POINTS = {"alone": 3, "together": 4, "seeds": 12}  # evaluations of a run
-FIRST = {"alone": 0.5, "together": 0.5, "seeds": 0.2}  # of a stage's time: the round that measures what training takes
+POINTS = {"alone": 3, "together": 4, "seeds": 10}  # evaluations of a run
+FIRST = 0.5  # of a stage's time: the round that measures what training takes
+WORTH = 1.15  # a round of a stage that makes runs no longer than this is left out
 TOO_LATE = 1.1  # times the budget
 WORDS = {
     "alone": "Each setting alone: {}.",
@@ -199,7 +200,8 @@ class _Drive:
             self.launcher,
             self.watch,
             self.save_every,
-            first=FIRST[name],
+            first=FIRST,
+            worth=WORTH,
             fewest=FEWEST[name],
         )
 

@@ -49,12 +49,13 @@ class Paced:
         chooses_tokens: bool = True,
         most: int = rounds.MOST_BATCHES,
         first: float = rounds.FIRST,
+        worth: float = rounds.WORTH,
         fewest: int = FEWEST,
     ) -> None:
         self.folder, self.library, self.clock, self.progress = folder, library, clock, progress
         self.launcher, self.watch, self.save_every = launcher, watch, save_every
         self.chooses_tokens, self.most, self.first = chooses_tokens, most, first
-        self.fewest = fewest
+        self.worth, self.fewest = worth, fewest
         self.noted = 0.0
 
     @property
@@ -74,7 +75,7 @@ class Paced:
         self, budget: float, after_first: Callable[[], Generator[Report, None, None]] | None = None
     ) -> Generator[Report, None, None]:
         """Rounds until the time for training is over; what is done after the first one may set a reserve."""
-        progress, known = self.progress, Rounds(budget, most=self.most, first=self.first)
+        progress, known = self.progress, Rounds(budget, most=self.most, first=self.first, worth=self.worth)
         if progress.rounds:  # the last round has begun; it may have ended
             batches: int | None = progress.rounds[-1]
             known.done = max((each for each in progress.rounds if each < progress.rounds[-1]), default=0)

@@ -16,7 +16,7 @@ LEAST_SECONDS = 30.0  # of a budget
 FIRST = 0.12  # of the budget: the round that measures what training takes
 HALF, MOST = 0.5, 0.35  # of what is left, and of the budget, that a round takes at most
 LAST = 0.1  # of the budget: where no more is left, the round is the last
-WORTH = 1.02  # a round that makes runs no longer than this is left out
+WORTH = 1.02  # a round that makes runs no longer than this is left out, unless somebody says otherwise
 LATE = 1.06  # of the time for training: a round that is still at work then is cut short
 LEAST_BATCHES, MOST_BATCHES = 4, 10_000_000
 
@@ -80,6 +80,7 @@ class Rounds:
     before: Cost | None = None  # of the round before it
     most: int = MOST_BATCHES  # of a run: no round goes beyond
     first: float = FIRST  # of the budget: the round that measures what training takes
+    worth: float = WORTH  # a round that makes runs no longer than this is left out
 
     def ended(self, batches: int, cost: Cost) -> None:
         """All runs stand at this batch, and it cost this to bring them there."""
@@ -96,6 +97,6 @@ class Rounds:
             return None
         share = left if left <= LAST * self.budget else min(HALF * left, MOST * self.budget)
         batches = cost.batches(self.done, share)
-        if batches < WORTH * self.done:  # what happens once a round takes more than its share
+        if batches < self.worth * self.done:  # what happens once a round takes more than its share
             batches = cost.batches(self.done, left)
-        return min(batches, self.most) if batches >= max(WORTH * self.done, self.done + 1) else None
+        return min(batches, self.most) if batches >= max(self.worth * self.done, self.done + 1) else None
