@@ -39,6 +39,7 @@ from unroll.sweep.sweep import Stage
 
 TINY: dict[str, Any] = {"k2": 6, "hidden": 6, "dense": 8, "rows": 3, "device": "cpu", "threads": 1}
 LENGTHS = (5, None, 6, None, 8, 12, None)  # the rounds of the three stages
+NEXT = Rounds.next
 
 
 @pytest.fixture(autouse=True)
@@ -360,6 +361,14 @@ def test_more_time_goes_on_with_the_last_stage_alone(tmp_path: Path, monkeypatch
     assert found.facts["batches"] == 20
     with pytest.raises(RunError, match="larger budget"):
         driven(tmp_path / "more")
+
+
+def test_no_run_of_a_pilot_is_longer_than_the_full_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rounds, "next", NEXT)
+    found = driven(tmp_path / "short", asked_for(batches=12))  # a clock that stands still leaves time for any length
+    folder = AdviceFolder(tmp_path / "short")
+    assert {folder.stage(name).progress.rounds[-1] for name in STAGES} == {12}
+    assert found.facts["batches"] == found.facts["full"] == 12
 
 
 @pytest.mark.usefixtures("rounds")

@@ -27,6 +27,7 @@ from unroll.sweep.launchers import Chosen, Noted, Report
 from unroll.sweep.paced.clock import Clock
 from unroll.sweep.paced.folder import PacedFolder, Progress
 from unroll.sweep.paced.paced import NOTED_EVERY, Paced
+from unroll.sweep.paced.rounds import MOST_BATCHES
 from unroll.sweep.sweep import Stage, planned, refuse_full_disk, require_devices, results
 from unroll.training.preflight import refuse_hopeless
 from unroll.training.signals import Pressed, Watch
@@ -200,6 +201,7 @@ class _Drive:
             self.launcher,
             self.watch,
             self.save_every,
+            most=self.asked.batches or MOST_BATCHES,  # what lies beyond the full run says nothing of it
             first=FIRST,
             worth=WORTH,
             fewest=FEWEST[name],
