@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from unroll.base import locks
+from unroll.base import locks, plain_files
 from unroll.base.errors import RunError
 
 BUSY, MISSING = "Somebody is at work.", "There is no folder."
@@ -204,6 +205,46 @@ def test_of_many_processes_that_begin_at_once_one_holds(tmp_path: Path) -> None:
     assert all(process.returncode == 0 for process in processes)
     assert held == int((tmp_path / "count").read_text()) > 0
     assert os.listdir(tmp_path / "folder") == []
+
+
+@pytest.mark.parametrize("no_flock", [False, True])
+def test_a_lock_that_its_holder_deletes_just_before_it_is_opened_is_free(
+    tmp_path: Path, no_flock: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    open_new = plain_files.open_new
+
+    def and_gone(path: Path) -> BinaryIO:
+        try:
+            return open_new(path)
+        except FileExistsError:
+            path.unlink()
+            raise
+
+    monkeypatch.setattr(plain_files, "open_new", and_gone)
+    if no_flock:
+        request.getfixturevalue("without_flock")
+    (tmp_path / locks.NAME).touch()
+    with locks.hold(tmp_path, MISSING, BUSY) as note:
+        assert note is None
+        monkeypatch.setattr(plain_files, "open_new", open_new)
+        assert f"process {os.getpid()}" in refusal(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_deleted_between_two_looks_at_it_can_still_be_made_and_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat = os.lstat
+
+    def gone(path: Path) -> os.stat_result:
+        path.unlink(missing_ok=True)
+        return lstat(path)
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(os, "lstat", gone)
+    with plain_files.open_to_hold(tmp_path / "lock"):
+        monkeypatch.undo()
+        assert os.listdir(tmp_path) == ["lock"]
 
 
 def left_on_another_machine(folder: Path) -> locks.Holder:

@@ -23,12 +23,14 @@ PRINTING = {
     "getLogger",
 }
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
-# The door itself; the last words where the command line could not be loaded; a program of its own that names files.
+# The door itself; the last words where the command line could not be loaded; programs of their own that name files.
 DOORS = {
     "cli/screen.py": {"typer.echo", "sys.stdout", "sys.stderr", "Console"},
     "base/live.py": {"sys.stderr"},  # progress in Python, where no command line is
     "__main__.py": {"print", "sys.stdout", "sys.stderr"},
     "studies/paper/page.py": {"print"},
+    "studies/beyond/page.py": {"print"},
+    "sweep/launchers/_ray_cluster.py": {"logging.getLogger"},  # makes Ray's own reports silent
     "training/trackers/mlflow.py": {"logging.getLogger"},  # makes MLflow's own reports silent
 }
 

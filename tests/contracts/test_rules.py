@@ -21,7 +21,8 @@ from unroll.sampling.decoding import top_k
 from unroll.studies import contracts
 
 BUILT_IN = [
-    pytest.param(family, name, marks=marks(family, name))
+    # The contract test of launchers trains in processes as well, and faster.
+    pytest.param(family, name, marks=pytest.mark.slow if name == "processes" else marks(family, name))
     for family in plugins.FAMILIES
     for name in plugins.built_in(family)
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import amx_in_vectors
 import pytest
 import torch
@@ -64,13 +62,32 @@ def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors
     assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
-def test_the_code_around_amx_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+# Each is compiled anew, which takes its time: the others run with the slow tests.
+AROUND_AMX = [
+    ("lstm", "paper", 5),
+    ("gru", "off", 70),
+    *(
+        pytest.param(*variant, marks=pytest.mark.slow)
+        for variant in (
+            ("lstm", "lasagne", 32), ("lstm", "off", 70), ("gru", "off", 5), ("rnn", "off", 5), ("rnn", "off", 70),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cell", "peepholes", "B"), AROUND_AMX)
+def test_the_code_around_amx_equals_the_reference(
+    cell: str, peepholes: str, B: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     amx_in_vectors.imitate(monkeypatch)
     compile_again(monkeypatch)
-    lstms, others = (("paper", 5), ("lasagne", 32), ("off", 70)), itertools.product(("gru", "rnn"), (5, 70))
-    for cell, peepholes, B in (*(("lstm", *variant) for variant in lstms), *((cell, "off", B) for cell, B in others)):
-        net = network(cells.load(cell, peepholes), 2, 2, 40, 33, UNCLIPPED, CPU)
-        assert ("compiled", "bfloat16") in check(net, 9, B, 33)
+    net = network(cells.load(cell, peepholes), 2, 2, 40, 33, UNCLIPPED, CPU)
+    assert ("compiled", "bfloat16") in check(net, 9, B, 33)
+
+
+def test_the_head_by_amx_equals_the_head_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    amx_in_vectors.imitate(monkeypatch)
+    compile_again(monkeypatch)
     by_amx = head_outcome()
     monkeypatch.setattr(amx, "available", lambda: False)
     for with_amx, without in zip(by_amx, head_outcome(), strict=True):

@@ -140,7 +140,7 @@ def check_first_training(threads: int) -> None:
         with torch_threads(2):
             learner = Learner([tiny()], [tiny_corpus()], engine_of(CPU, "compiled"))
             ready.wait()
-            for _ in range(20):
+            for _ in range(5):
                 learner.step()
                 gc.collect()
             snapshots.append(snapshot(learner, 0))

@@ -344,7 +344,9 @@ def test_a_damaged_file_is_refused_in_words(done: Comparison, name: str, tmp_pat
     path = folder_of(done).path / name
     content = path.read_bytes()
     try:
-        for damage in (content.replace(b"3", b"4", 1), b"[" * 5000, b"{}", b"\xff", b'{"rounds": "x", "schemes": 3}'):
+        changed = content.replace(b'"unroll": "', b'"unroll": "1', 1)
+        assert changed != content
+        for damage in (changed, b"[" * 5000, b"{}", b"\xff", b'{"rounds": "x", "schemes": 3}'):
             atomic_files.write(path, damage)
             with pytest.raises(RunError, match="damaged"):
                 read(folder_of(done)) if name == "compare.json" else folder_of(done).progress

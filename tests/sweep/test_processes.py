@@ -285,9 +285,11 @@ def test_each_gpu_has_a_process_that_sees_it_alone_and_the_next_fleet_goes_to_wh
 
     def watched(place: str) -> processes.Worker:
         worker = begin(place)
-        environment = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
-        (seen,) = (v.partition(b"=")[2] for v in environment if v.startswith(b"CUDA_VISIBLE_DEVICES="))
-        started.append((place, seen.decode()))
+        environment = Path(f"/proc/{worker.process.pid}/environ")
+        while not (content := environment.read_bytes()):  # the system fills it a moment after the process is there
+            assert worker.process.poll() is None
+        seen = [v.partition(b"=")[2] for v in content.split(b"\0") if v.startswith(b"CUDA_VISIBLE_DEVICES=")]
+        started.append((place, b" ".join(seen).decode()))
         return worker
 
     monkeypatch.setattr(processes, "_started", watched)

@@ -112,6 +112,37 @@ def test_a_run_whose_status_is_damaged_is_named(tmp_path: Path) -> None:
     assert any("status.json" in str(fleet.reason) for fleet in found)
 
 
+@pytest.mark.parametrize("in_place_of", ["runs", "a run", "checkpoints", "table.csv"])
+def test_what_stands_in_the_place_of_a_run_or_a_file_is_said_and_not_read(tmp_path: Path, in_place_of: str) -> None:
+    sweep, others = tmp_path / "sweep", tmp_path / "others"
+    sweeping.drive(sweep, sweeping.small(seed=range(2)), most=1)
+    run = min((sweep / "runs").iterdir())
+    path = {"runs": sweep / "runs", "a run": run, "checkpoints": run / "checkpoints"}.get(
+        in_place_of, sweep / "table.csv"
+    )
+    if path.exists():
+        path.rename(others)
+    else:
+        others.mkdir()
+    path.symlink_to(others)
+    stands = standing(SweepFolder(sweep))
+    assert any(f"{path} must be a" in note and "it is a link" in note for note in stands.notes)
+    states = {"runs": ["unreadable"] * 2, "table.csv": ["ended"] * 2}.get(in_place_of, ["ended", "unreadable"])
+    assert sorted(fleet.state for fleet in stands.fleets) == states
+
+
+@pytest.mark.parametrize("lost", ["a run", "its run.toml", "runs", "plan.json"])
+def test_what_is_gone_of_a_sweep_that_was_at_work_is_said(tmp_path: Path, lost: str) -> None:
+    sweep = tmp_path / "sweep"
+    sweeping.drive(sweep, sweeping.small(seed=range(2)), most=1)
+    run = min((sweep / "runs").iterdir())
+    path = {"a run": run, "its run.toml": run / "run.toml"}.get(lost, sweep / lost)
+    path.rename(tmp_path / "taken away")
+    stands = standing(SweepFolder(sweep))
+    said = {"its run.toml": f"{run} is no run: it has no run.toml", "plan.json": f"{path} is gone"}
+    assert any(said.get(lost, f"Nothing of {run} is there") in note for note in stands.notes)
+
+
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is no sweep"):
         standing(SweepFolder(tmp_path))

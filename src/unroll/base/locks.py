@@ -75,7 +75,10 @@ def _held(path: Path, busy: str, held: ExitStack) -> str | None:
                 f"{busy} Its lock names {before}. This machine cannot see whether that still runs: "
                 f"if it does not, delete {path}."
             )
-        file, made = _opened(path)
+        opened = _opened(path)
+        if opened is None:
+            continue
+        file, made = opened
         taken = _try(file)
         if taken is None:
             _hold_by_existence(path, file, made, busy, held)
@@ -103,11 +106,13 @@ def _note(path: Path, before: Holder | None) -> str | None:
     return f"A lock was left in {path.parent} by {before}. That process is gone: its lock is taken over."
 
 
-def _opened(path: Path) -> tuple[BinaryIO, bool]:
-    """The file, open, and whether it is new."""
+def _opened(path: Path) -> tuple[BinaryIO, bool] | None:
+    """The file, open, and whether it is new; None where its holder deletes it at this moment."""
     with suppress(FileExistsError):
         return plain_files.open_new(path), True
-    return plain_files.open_to_hold(path), False
+    with suppress(FileNotFoundError):
+        return plain_files.open_existing(path), False
+    return None
 
 
 def _try(file: BinaryIO) -> bool | None:
@@ -202,7 +207,7 @@ def release(folder: Path, dead: Holder) -> bool:
         left = holder(path)
         if left is None or left.machine == this_machine() or left[:3] != dead[:3]:
             return False  # on this machine, whoever comes next sees that its process is gone
-        with plain_files.open_to_hold(path) as file:
+        with plain_files.open_existing(path) as file:
             if _try(file) is False or not _is(path, file):
                 return False
             path.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,9 +39,15 @@ def open_to_append(path: Path) -> BinaryIO:
     return _checked(path, os.open(path, os.O_WRONLY | os.O_APPEND | CAREFULLY), "ab")
 
 
+def open_existing(path: Path) -> BinaryIO:
+    """Open an existing file for reading and writing. Its content stays."""
+    _require_plain(path, os.lstat(path))
+    return _checked(path, os.open(path, os.O_RDWR | CAREFULLY), "rb+")
+
+
 def open_to_hold(path: Path) -> BinaryIO:
     """Open a file that only serves as a lock, and make it if it does not exist. Its content stays."""
-    if os.path.lexists(path):
+    with suppress(FileNotFoundError):
         _require_plain(path, os.lstat(path))
     return _checked(path, os.open(path, os.O_RDWR | os.O_CREAT | CAREFULLY, 0o666), "rb+")
 

@@ -159,6 +159,13 @@ class RunFolder:
             advice = f"Go on with it: {go_on(self.path)}. Or choose" if goes_on else "Choose"
             raise RunError(f"{self.path} exists and is not empty. {advice} another folder with --out.")
 
+    def has_more_than_begun(self) -> bool:
+        """Whether there is more than what `create` has written when it has not yet written run.toml."""
+        if not untrusted.is_folder(self.path):
+            return False
+        names = {path.name for path in locks.others(self.path) if not path.name.endswith(atomic_files.PARTIAL)}
+        return not names <= UNFINISHED
+
     def is_run(self) -> bool:
         """Whether this looks like a run at all."""
         return untrusted.is_regular(self.path / "run.toml")

@@ -71,7 +71,12 @@ class SweepFolder:
             ) from None
 
     def require_own_kind(self) -> None:
-        """Refuse a folder where anything but regular files and folders stands under our names.
+        """Refuse a folder where anything but regular files and folders stands under our names."""
+        if wrong := self.not_of_own_kind():
+            raise RunError(*wrong)
+
+    def not_of_own_kind(self) -> list[str]:
+        """What stands under our names and is no regular file and no folder, in words.
 
         A link where a run should be would make somebody else's folder one of this sweep.
         """
@@ -85,13 +90,17 @@ class SweepFolder:
             # A file beside the runs is the user's, and is left alone.
             either: tuple[str, ...] = ("a folder", "a file")
             folders |= dict.fromkeys(sorted((self.path / RUNS).iterdir()), either)
-        wrong += [
+        return wrong + [
             f"{path} must be a folder: it is {kind}."
             for path, allowed in folders.items()
             if (kind := _kind(path)) not in (None, *allowed)
         ]
-        if wrong:
-            raise RunError(*wrong)
+
+    def require_run_folder(self, name: str) -> None:
+        """Refuse to look for a run where something else than a folder stands."""
+        for path in (self.path / RUNS, self.path / RUNS / name):
+            if (kind := _kind(path)) not in (None, "a folder"):
+                raise RunError(f"{path} must be a folder: it is {kind}.")
 
     def file_names(self) -> tuple[str, ...]:
         """The files that stand in the folder."""

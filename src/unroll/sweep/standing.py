@@ -6,7 +6,7 @@ A fleet is
     interrupted  it saved and left
     lost         the process that trained it is gone without a word: it goes on from its last checkpoint
     failed       its runs could not be trained; `failures.json` says why
-    unreadable   what a run says of itself is damaged: resuming the sweep says more
+    unreadable   a run is damaged, or something else stands in its place: resuming the sweep says more
     ended        all its runs finished or stopped
 
 What the driver heard of a fleet (`journal.py`) says where it trains, and is newer than what was saved.
@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from unroll.base import locks
+from unroll.base import locks, untrusted
 from unroll.base.errors import RunError
 from unroll.runs.status_file import ENDED
 from unroll.sweep.folder import SweepFolder
@@ -65,20 +65,36 @@ STATES = ("ended", "running", "interrupted", "lost", "waiting", "failed", "unrea
 def standing(folder: SweepFolder) -> Standing:
     """How a sweep stands now; a RunError where there is none."""
     trainings = folder.trainings
-    plan = folder.plan or Plan(())
+    planned = folder.plan
+    plan = planned or Plan(())
     batches = {training.name: training.experiment.batches for training in trainings}
     failures = {name: str(failure["reason"]) for name, failure in folder.failures.items()}
-    driver, heard, notes = _holder(folder), dict[str, dict[str, Any]](), tuple[str, ...]()
+    driver, heard, notes = _holder(folder), dict[str, dict[str, Any]](), folder.not_of_own_kind()
     try:
         heard = folder.fleets
     except RunError as error:
-        notes = tuple(error.problems)
+        notes += error.problems
+    if planned is None and heard:
+        notes.append(f"{folder.path / 'plan.json'} is gone, though fleets have begun. Bring it back from a copy.")
     fleets = tuple(
         _fleet(folder, fleet, batches, failures, _Heard.of(heard.get(fleet.name, {}), driver is not None))
         for fleet in plan.fleets
     )
-    notes += tuple(fleet.reason for fleet in fleets if fleet.state == UNREADABLE and fleet.reason)
-    return Standing(driver, fleets, dict(plan.refused), plan.changes, notes)
+    notes += [fleet.reason for fleet in fleets if fleet.state == UNREADABLE and fleet.reason]
+    if driver is None:
+        notes += [note for fleet in plan.fleets for note in _gone(folder, fleet, heard.get(fleet.name, {}))]
+    return Standing(driver, fleets, dict(plan.refused), plan.changes, tuple(dict.fromkeys(notes)))
+
+
+def _gone(folder: SweepFolder, fleet: Fleet, heard: dict[str, Any]) -> list[str]:
+    """Notes on runs of which nothing is left, though the driver heard of their training."""
+    batch = _count(heard.get("batch"))
+    paths = [folder.run(name).path for name in fleet.runs] if batch else []
+    return [
+        f"Nothing of {path} is there, though its fleet had come to batch {batch:,}. Resuming the sweep trains it anew."
+        for path in paths
+        if not untrusted.present(path)
+    ]
 
 
 @dataclass(frozen=True)
@@ -114,7 +130,8 @@ def _fleet(
     found = [_status(folder, name) for name in fleet.runs]
     left = [name for name, status in zip(fleet.runs, found, strict=True) if status.get("state") not in ENDED]
     going = [status for status in found if status.get("state") not in ENDED]
-    holder = next(filter(None, (_holder(folder.run(name)) for name in left)), None)
+    readable = [name for name, status in zip(fleet.runs, found, strict=True) if "problem" not in status]
+    holder = next(filter(None, (_holder(folder.run(name)) for name in left if name in readable)), None)
     reason = next((failures[name] for name in left if name in failures), None)
     reason = next((str(status["problem"]) for status in found if "problem" in status), reason)
     batch, most = max((s["batch"] for s in going), default=0), max(batches[name] for name in fleet.runs)
@@ -150,8 +167,12 @@ def _status(folder: SweepFolder, name: str) -> dict[str, Any]:
     """A run's status; that of a new one where there is none, and what is wrong where it cannot be read."""
     run = folder.run(name)
     try:
+        folder.require_run_folder(name)
+        run.require_own_kind()
         if run.is_run():
             return run.status
+        if run.has_more_than_begun():
+            raise RunError(f"{run.path} is no run: it has no run.toml, and is not empty.")
     except RunError as error:
         return {"state": UNREADABLE, "batch": 0, "problem": " ".join(error.problems)}
     return {"state": "new", "batch": 0}

@@ -15,7 +15,8 @@ and, where it needs them:
 
 A job is plain data, so that it can travel to another process or machine; so are the reports
 that come back. `work` trains one job wherever it is called, and is all that a launcher has to call. A device of a job
-may name several, as in `cuda` or `cuda:0,2`: the launcher chooses one of them (`training/relocate.py`: `places`).
+may name several, as in `cuda` or `cuda:0,2` (`training/relocate.py`: `places`): `work` takes the first, unless the
+launcher has chosen.
 
 What every launcher keeps to:
 - every job is trained, in the folders that it names, and all its reports come out, each fleet's in their order;

@@ -90,7 +90,7 @@ def train(packed: bytes, references: list[Any], bell: Any) -> Iterator[tuple[Any
 
 def attempt(errand: Errand, library: Library, watch: Watch) -> Iterator[tuple[Any, ...]]:
     """Train the fleet of an errand in a folder of this attempt, and say what comes of it, the new files included."""
-    job = errand.job.on(relocate.places(errand.job.device)[0])
+    job = errand.job
     with ExitStack() as held:
         try:
             scratch = _scratch(errand, held)

@@ -30,7 +30,6 @@ from unroll.sweep.launchers import Begun, Failed, Job, Noted, Progressed, Report
 from unroll.sweep.launchers._left_locks import released
 from unroll.sweep.launchers._report_lines import Attempt, Left, Over, Reader, Unsaved, add
 from unroll.sweep.launchers._work import unended, work
-from unroll.training import relocate
 from unroll.training.signals import Pressed, Watch
 
 OFTEN, SELDOM = 1.0, 60.0  # seconds between two lines of progress: at first, and at most
@@ -105,7 +104,7 @@ def train(job: Job, library: str, file: str, folder: str, shell: bool) -> None:
 def _thinned(job: Job, library: Library, count: Count) -> Generator[Report, None, None]:
     """The reports of training, with less and less of the progress."""
     began, said = time.monotonic(), 0.0
-    for report in work(job.on(relocate.places(job.device)[0]), library):
+    for report in work(job, library):
         count.take(report)
         now = time.monotonic()
         if isinstance(report, Progressed):

@@ -54,7 +54,10 @@ def work(job: Job, library: Library) -> Iterator[Report]:
 
 
 def _moved_here(job: Job) -> tuple[Job, list[str]]:
-    """The job as it can go on here, and what changes for runs that have begun, in words."""
+    """The job as it can go on here, on one device, and what changes for runs that have begun, in words."""
+    place = relocate.places(job.device)[0]
+    if devices.kind(place) == devices.kind(job.device):  # else the run is told of another kind of device below
+        job = job.on(place)
     moved = [
         relocate.here(run, status=_last(RunFolder(out))) for run, out in zip(job.experiments, job.outs, strict=True)
     ]

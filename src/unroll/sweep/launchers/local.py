@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 def run(jobs: Sequence[Job], library: Library) -> Iterator[Report]:
-    """Each in turn, on the first of the devices that it may have."""
-    from unroll.training import relocate
-
+    """Each in turn."""
     for job in jobs:
-        yield from work(job.on(relocate.places(job.device)[0]), library)
+        yield from work(job, library)
