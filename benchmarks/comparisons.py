@@ -1,10 +1,11 @@
-"""Record what `unroll compare` prints and answers, for docs/compare.md.
+"""Record what `unroll compare` and `unroll advise` print and answer, for docs/compare.md and docs/advise.md.
 
-python benchmarks/comparisons.py stdlib stdlib --budget 10m
-python benchmarks/comparisons.py english english.txt --budget 10m      (in the folder of the text)
+python benchmarks/comparisons.py compare stdlib stdlib --budget 10m
+python benchmarks/comparisons.py advise english english.txt --budget 5m      (in the folder of the text)
 python benchmarks/pages.py
 
-The first word names the record in results/compare; the others are those of `unroll compare`.
+The first word is the command, the second names the record in results/compare or results/advise/printed; the others are
+the words of the command.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "results" / "compare"
+RESULTS = Path(__file__).parent.parent / "results"
+RECORDS = {"compare": RESULTS / "compare", "advise": RESULTS / "advice" / "printed"}
+ANSWERS = {"compare": "compare.json", "advise": "advice.json"}
+FOLDERS = {"compare": "compare", "advise": "advice"}  # where an answer goes unless somebody says otherwise
 
 
-def main(name: str, words: list[str]) -> None:
-    """Compare in a new folder, and keep what was printed, the answer and how long it took by this clock."""
+def main(verb: str, name: str, words: list[str]) -> None:
+    """Run it in a new folder, and keep what was printed, the answer and how long it took by this clock."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "unroll", "compare", *words, "--out", str(Path(folder) / "c")]
+        command = [sys.executable, "-m", "unroll", verb, *words, "--out", str(Path(folder) / "c")]
         began = time.monotonic()
         load = os.getloadavg()[0]
         # Both streams, in the order in which they are printed.
@@ -35,13 +39,14 @@ def main(name: str, words: list[str]) -> None:
         printed = []
         for line in process.stdout:
             print(line, end="", flush=True)
-            printed.append(line.rstrip("\n").replace(f"{folder}/c", f"compare/{Path(words[0]).name}"))
+            printed.append(line.rstrip("\n").replace(f"{folder}/c", f"{FOLDERS[verb]}/{Path(words[0]).name}"))
         if process.wait() != 0:
             raise SystemExit(f"It ended with {process.returncode}.")
         seconds = time.monotonic() - began
-        answer = json.loads((Path(folder) / "c" / "compare.json").read_text("utf-8"))
+        answer = json.loads((Path(folder) / "c" / ANSWERS[verb]).read_text("utf-8"))
+        answer = answer["answer"] if verb == "advise" else answer
     content = {
-        "command": shlex.join(["unroll", "compare", *words]),
+        "command": shlex.join(["unroll", verb, *words]),
         "seconds": round(seconds, 1),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -49,24 +54,24 @@ def main(name: str, words: list[str]) -> None:
         "printed": printed,
         "answer": answer,
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    RECORDS[verb].mkdir(parents=True, exist_ok=True)
+    (RECORDS[verb] / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def names() -> list[str]:
+def names(verb: str = "compare") -> list[str]:
     """The records that there are."""
-    return sorted(path.stem for path in RESULTS.glob("*.json"))
+    return sorted(path.stem for path in RECORDS[verb].glob("*.json"))
 
 
-def loaded(name: str) -> dict[str, Any]:
+def loaded(name: str, verb: str = "compare") -> dict[str, Any]:
     """One record."""
-    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    content: dict[str, Any] = json.loads((RECORDS[verb] / f"{name}.json").read_text("utf-8"))
     return content
 
 
-def block(name: str) -> str:
+def block(name: str, verb: str = "compare") -> str:
     """What stands on the page: the command, how long it took, and all that it printed."""
-    record = loaded(name)
+    record = loaded(name, verb)
     budget = record["answer"]["asked"]["budget"]
     took = f"{record['seconds']:.0f} s of {budget:.0f}" if budget else f"{record['seconds']:.0f} s"
     before, after = record["load"]
@@ -88,4 +93,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

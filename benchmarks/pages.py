@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import advice_tables
 import comparisons
 import parity
 import preset_small
@@ -44,6 +45,8 @@ def blocks() -> dict[str, dict[str, str]]:
             "parity-cpu": "\n".join(parity.verdict(parity.CPU)),
         },
         "compare.md": {f"compare-{name}": comparisons.block(name) for name in comparisons.names()},
+        "advise.md": {f"advise-{name}": comparisons.block(name, "advise") for name in comparisons.names("advise")}
+        | advice_tables.blocks(),
         "training.md": {
             "preset-small": candidates(),
             "fine-tuning": fine_tuned(json.loads((RESULTS / "training" / "fine_tuning.json").read_text())),

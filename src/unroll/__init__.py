@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from unroll.runs.perplexities import Perplexity
     from unroll.runs.scoring import Scored, score, surprisals
     from unroll.sampling.api import Request, Sample, Token, sample, sample_all, stream
+    from unroll.sweep.advice.advise import advise
+    from unroll.sweep.advice.shown import Advice
     from unroll.sweep.comparison.compare import compare
     from unroll.sweep.comparison.shown import Comparison
     from unroll.sweep.sweep import train_all
@@ -57,6 +59,8 @@ _HOMES = {
     "train_all": "sweep.sweep",
     "compare": "sweep.comparison.compare",
     "Comparison": "sweep.comparison.shown",
+    "advise": "sweep.advice.advise",
+    "Advice": "sweep.advice.shown",
     "Run": "runs.loaded",
     "load": "runs.loaded",
     "Perplexity": "runs.perplexities",
@@ -90,6 +94,7 @@ _HOMES = {
 __all__ = [
     "PRESETS",
     "SCHEMES",
+    "Advice",
     "Comparison",
     "Corpus",
     "Decoding",
@@ -115,6 +120,7 @@ __all__ = [
     "UnrollError",
     "Warned",
     "__version__",
+    "advise",
     "compare",
     "from_torch",
     "grid",

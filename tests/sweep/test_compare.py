@@ -20,12 +20,12 @@ from unroll.base import atomic_files
 from unroll.base.errors import ConfigurationError, CorpusError, RunError
 from unroll.corpus.open_corpora import Library
 from unroll.sweep.comparison import asked as asking
-from unroll.sweep.comparison import drive as driving
-from unroll.sweep.comparison.drive import Clock, drive
+from unroll.sweep.comparison.drive import drive
 from unroll.sweep.comparison.folder import ComparisonFolder
-from unroll.sweep.comparison.rounds import Rounds
 from unroll.sweep.comparison.shown import read
 from unroll.sweep.launchers import Progressed, Report
+from unroll.sweep.paced.clock import Clock, clock
+from unroll.sweep.paced.rounds import Rounds
 
 TINY: dict[str, Any] = {"k2": 6, "hidden": 6, "dense": 8, "rows": 3, "device": "cpu", "threads": 1}
 
@@ -189,7 +189,7 @@ def driven(out: Path, budget: float, clock: Clock, take: Any = None) -> Comparis
 @pytest.mark.slow
 def test_a_budget_is_spent_in_rounds_at_whose_end_all_runs_are_equally_long(tmp_path: Path) -> None:
     began = time.monotonic()
-    folder = driven(tmp_path / "b", 30.0, driving.clock())
+    folder = driven(tmp_path / "b", 30.0, clock())
     assert time.monotonic() - began >= 0.7 * 30  # a busy machine may take longer
     progress, found = folder.progress, read(folder)
     assert len(progress.rounds) >= 2

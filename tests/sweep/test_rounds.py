@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unroll.sweep.comparison import rounds
-from unroll.sweep.comparison.rounds import Cost, Rounds
+from unroll.sweep.paced import rounds
+from unroll.sweep.paced.rounds import Cost, Rounds
 from unroll.training.bookkeeping import evaluation_points
 
 

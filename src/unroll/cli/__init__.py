@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from unroll.base.version import VERSION
 from unroll.cli import (
+    advise,
     bench,
     check,
     compare,
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export.export,
     "sweep": sweep.sweep,
     "compare": compare.compare,
+    "advise": advise.advise,
     "reproduce": reproduce.reproduce,
     "study": study.study,
     "report": report.report,
@@ -57,7 +59,7 @@ def _whole(name: str) -> Any:
         function = options.with_settings(train=Scheme, preset=Experiment)(function)
     elif name == "sweep":
         function = options.with_settings(lists=True, train=Scheme, preset=Experiment)(function)
-    elif name == "compare":
+    elif name in ("compare", "advise"):
         function = options.with_settings(preset=Experiment)(function)
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
     alone.command(name)(function)
@@ -111,6 +113,7 @@ def unroll(
       unroll score runs/first essay.txt --tokens              what it thinks of a text, token by token
       unroll sweep stdlib --preset small --scheme 1,2,3,4 --seeds 3 --out sweeps/first      many runs, one table
       unroll compare stdlib --budget 10m                      which scheme for this text, and how sure that is
+      unroll advise stdlib                                    what to take, within minutes, and the command
 
     \b
     A scheme is a training procedure and a sampling procedure:

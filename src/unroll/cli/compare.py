@@ -48,7 +48,7 @@ def compare(
 
     \b
     unroll compare book.txt --budget 10m
-    unroll compare book.txt --schemes 1,3 --train conditional,reset=0.1 --k1 20,50,100 --seeds 5 --budget 1h
+    unroll compare book.txt --schemes 1,3 --train conditional,reset=0.01 --k1 20,50,100 --seeds 5 --budget 1h
     unroll compare book.txt --batches 2000                    so many batches a run, however long that takes
 
     The time is for everything: planning, training, evaluation, sampling and measuring. Training goes in rounds, so that
@@ -67,9 +67,10 @@ def compare(
     from unroll.corpus.open_corpora import Library
     from unroll.sweep.comparison import asked as asking
     from unroll.sweep.comparison.compare import default_out
-    from unroll.sweep.comparison.drive import clock, drive
+    from unroll.sweep.comparison.drive import drive
     from unroll.sweep.comparison.folder import ComparisonFolder
     from unroll.sweep.comparison.shown import WIDTH, read
+    from unroll.sweep.paced.clock import clock
 
     settings = {**options.said(given), "k2": k2}
     batches = settings.pop("batches", None)

@@ -121,6 +121,8 @@ class Board:
 
     def _plan(self, report: Planned) -> None:
         self.fleets = {fleet.name: fleet for fleet in report.plan.fleets}
+        if self.runs.keys() - {training.name for training in report.trainings}:  # other runs: a stage of a pilot
+            self.runs, self.batch, self.clocks, self.began = {}, {}, {}, None
         for training in report.trainings:
             run = self.runs.setdefault(training.name, RunShown(training.experiment.batches))
             if run.batches != training.experiment.batches and training.name not in report.ended:

@@ -9,6 +9,7 @@ Shapes: V vocabulary, H hidden, G gate columns, D dense.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from unroll.model.cells import RecurrentCell
 
 Array = NDArray[np.float64]
 PEEPHOLE_DEVIATION = 0.1
+KEPT, KEPT_SIZE = 96, 1 << 17  # matrices that are kept, and the values of the largest: 100 MB at most
 
 
 def parameter_shapes(experiment: Experiment, cell: RecurrentCell, V: int) -> dict[str, tuple[int, ...]]:
@@ -64,11 +66,23 @@ def initial_parameters(experiment: Experiment, cell: RecurrentCell, V: int) -> d
 
 
 def _orthogonal(seed: int, name: str, rows: int, columns: int) -> Array:
-    """Orthonormal rows or columns, whichever are fewer, uniformly distributed."""
+    """Orthonormal rows or columns, whichever are fewer, uniformly distributed.
+
+    On a busy machine a small one may take a tenth of a second. Plans, trials and resumed runs ask for the same again.
+    """
+    return (_kept if rows * columns <= KEPT_SIZE else _drawn)(seed, name, rows, columns)
+
+
+def _drawn(seed: int, name: str, rows: int, columns: int) -> Array:
     tall = randomness.normal(seed, name, 0, rows * columns).reshape(max(rows, columns), min(rows, columns))
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))  # else the sign convention of QR would make the distribution uneven
-    return np.ascontiguousarray(q if rows >= columns else q.T)
+    drawn: Array = np.ascontiguousarray(q if rows >= columns else q.T)
+    drawn.flags.writeable = False
+    return drawn
+
+
+_kept = lru_cache(KEPT)(_drawn)
 
 
 def _glorot(seed: int, name: str, rows: int, columns: int) -> Array:

@@ -1,9 +1,7 @@
 """Compares schemes on one corpus at equal budgets, and says what to take, with how sure that is.
 
 asked.py        what is compared: schemes, k1 and seeds as experiments; which validation set
-trial.py        what training and scoring cost here, before anything is trained
-rounds.py       how many batches fit into a budget of time: all runs to one batch, then all to a later one
-folder.py       the comparison's own files in its sweep's folder
+folder.py        the comparison's own files in its sweep's folder
 drive.py        the generator of what happens, from the plan to the answer
 paired.py       statistics: means over seeds, differences paired by seed, how sure a winner is
 readings.py     what the curves of the runs say: final, best, at equal seconds, how they rise

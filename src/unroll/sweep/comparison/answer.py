@@ -18,10 +18,11 @@ from unroll.runs import selection
 from unroll.sweep.answers import Interval
 from unroll.sweep.comparison import findings, paired, readings, words
 from unroll.sweep.comparison.asked import Asked, in_full, label
-from unroll.sweep.comparison.folder import ComparisonFolder, Progress
+from unroll.sweep.comparison.folder import ComparisonFolder
 from unroll.sweep.comparison.measures import Measured
 from unroll.sweep.comparison.paired import Placed
 from unroll.sweep.comparison.readings import Reading
+from unroll.sweep.paced.folder import Progress
 
 Setting = tuple[str, int]  # a scheme's label, and k1
 Settings = dict[Setting, list[Reading]]

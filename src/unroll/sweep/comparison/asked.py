@@ -11,7 +11,7 @@ from unroll.corpus.corpus import TEST_TOKENS, Corpus
 from unroll.experiment import grids
 from unroll.experiment.experiment import PRESETS, Experiment, scheme_options
 from unroll.experiment.scheme import Scheme
-from unroll.sweep.comparison.rounds import LEAST_SECONDS, MOST_BATCHES
+from unroll.sweep.paced.rounds import LEAST_SECONDS, MOST_BATCHES
 
 SEEDS, PRESET = 3, "small"
 LARGE = 50_000  # tokens from which on a corpus spares a validation set

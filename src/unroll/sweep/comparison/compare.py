@@ -14,10 +14,11 @@ from unroll.base.live import require_progress
 from unroll.corpus.corpus import Corpus
 from unroll.corpus.open_corpora import Library
 from unroll.sweep.comparison import asked as asking
-from unroll.sweep.comparison.drive import clock, drive
+from unroll.sweep.comparison.drive import drive
 from unroll.sweep.comparison.folder import ComparisonFolder
 from unroll.sweep.comparison.shown import Comparison, read
 from unroll.sweep.launchers import Report
+from unroll.sweep.paced.clock import clock
 
 BUDGET = "10m"
 

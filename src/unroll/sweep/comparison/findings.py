@@ -15,7 +15,7 @@ OVERFITTED = 0.02  # above its best, at the end
 STARTS_DIFFER = 0.05
 DRIFTED = 0.02
 HELPS = 0.005  # by which states older than k2 must predict better
-PROBABILITY = 0.1
+PROBABILITY = 0.01
 
 Facts = Mapping[str, Any]
 

@@ -53,7 +53,7 @@ def measure(
         between()
         try:
             run = loaded[name] = with_corpus(load(path), corpus)
-            clocked = {each: _microseconds(run, each, between) for each in PROCEDURES}
+            clocked = {each: microseconds(run, each, between) for each in PROCEDURES}
             micro[name] = {each: taken for each, taken in clocked.items() if taken is not None}
             (drawn,) = sample_all(run, [Request(length=tokens)], procedure)
             texts[name] = np.asarray(drawn.tokens)
@@ -83,7 +83,7 @@ def with_corpus(run: Run, corpus: Corpus) -> Run:
     return run
 
 
-def _microseconds(run: Run, procedure: str, between: Callable[[], None]) -> float | None:
+def microseconds(run: Run, procedure: str, between: Callable[[], None]) -> float | None:
     """A token of one text, without what its prompt takes to read, and without what happens only once."""
     one, many = [], []
     for _ in range(BLOCKS + 1):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from unroll.base.errors import RunError
 from unroll.base.printable import one_line
 from unroll.base.wording import in_words
 from unroll.sweep.comparison.folder import ANSWER, ComparisonFolder
-from unroll.sweep.comparison.tables import in_lines, tables
+from unroll.sweep.comparison.tables import Table, in_lines, tables
 
 WIDTH = 100
 _CARD = (
@@ -92,16 +92,21 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: no script, nothing from outside, every name escaped."""
-        parts = [f"<p><b>{escape(' '.join(self.sentences))}</b></p><pre>{escape(one_line(self.command))}</pre>"]
-        for table in tables(self.facts):
-            cells = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in table.columns)
-            rows = "".join(
-                "<tr>" + "".join(f'<td style="{_CELL}">{escape(one_line(cell))}</td>' for cell in row) + "</tr>"
-                for row in table.rows
-            )
-            parts.append(f"<p>{escape(one_line(table.title))}</p><table><tr>{cells}</tr>{rows}</table>")
-        parts += [f"<p>{escape(one_line(note))}</p>" for note in (*self.notes, self.facts["method"])]
-        return f'<div style="{_CARD}">{"".join(parts)}</div>'
+        return as_card(self.sentences, self.command, tables(self.facts), [*self.notes, str(self.facts["method"])])
+
+
+def as_card(sentences: Sequence[str], command: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
+    """An answer as a notebook shows it: no script, nothing from outside, every name escaped."""
+    parts = [f"<p><b>{escape(' '.join(sentences))}</b></p><pre>{escape(one_line(command))}</pre>"]
+    for table in tables:
+        cells = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in table.columns)
+        rows = "".join(
+            "<tr>" + "".join(f'<td style="{_CELL}">{escape(one_line(cell))}</td>' for cell in row) + "</tr>"
+            for row in table.rows
+        )
+        parts.append(f"<p>{escape(one_line(table.title))}</p><table><tr>{cells}</tr>{rows}</table>")
+    parts += [f"<p>{escape(one_line(note))}</p>" for note in notes]
+    return f'<div style="{_CARD}">{"".join(parts)}</div>'
 
 
 def read(folder: ComparisonFolder) -> Comparison:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,8 +146,9 @@ def in_lines(table: Table, width: int) -> list[str]:
         return [_beside(line, widths) for line in content]
     lines: list[str] = []
     for row in table.rows:
-        fields = [f"{name} {value}" for name, value in zip(table.columns[1:], row[1:], strict=True) if value != NONE]
-        lines += [row[0], *_packed(fields, width)]
+        cells = zip(table.columns[1:], row[1:], strict=True)
+        fields = [f"{name} {value}".strip() for name, value in cells if value not in (NONE, "")]
+        lines += [*textwrap.wrap(row[0], width, subsequent_indent="  "), *_packed(fields, width)]
     return lines
 
 

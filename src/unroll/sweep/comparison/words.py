@@ -89,7 +89,7 @@ def command(facts: Facts, reading: Reading, corpus: str) -> list[str]:
     said += ["--scheme", str(scheme.number)] if scheme.number else ["--train", scheme.training]
     said += [] if scheme.number else ["--sample", scheme.sample]
     said += ["--k1", str(scheme.k1), "--k2", str(scheme.k2)]
-    said += _options(experiment, base if near else Experiment(batches=1))
+    said += options_said(experiment, base if near else Experiment(batches=1))
     turned = _turned(first)
     longest = PRESETS[PRESET]["batches"] if near else Experiment().batches
     batches = facts["batches"] if turned else max(longest, 2 * facts["batches"])
@@ -100,14 +100,14 @@ def command(facts: Facts, reading: Reading, corpus: str) -> list[str]:
         said += ["--patience", str(PATIENCE)]  # the validation set says when to stop
     elif turned and first["best_batch"]:
         said[-1] = str(first["best_batch"])
-    return [*said, "--out", f"runs/{_folder(facts['corpus'])}"]
+    return [*said, "--out", f"runs/{folder_name(facts['corpus'])}"]
 
 
 def _differences(one: Experiment, other: Experiment) -> int:
-    return len(_options(one, other))
+    return len(options_said(one, other))
 
 
-def _options(experiment: Experiment, base: Experiment) -> list[str]:
+def options_said(experiment: Experiment, base: Experiment) -> list[str]:
     """What is said beside the scheme: the settings that differ from those that hold anyway."""
     said: list[str] = []
     for each, _ in options_of(Experiment):
@@ -124,7 +124,7 @@ def _options(experiment: Experiment, base: Experiment) -> list[str]:
     return said
 
 
-def _folder(corpus: str) -> str:
+def folder_name(corpus: str) -> str:
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in corpus)
     return kept.removesuffix("-txt").strip("-")[:60] or "text"
 

@@ -14,13 +14,14 @@ from unroll.corpus.open_corpora import Library
 from unroll.engines import devices
 from unroll.engines.choice import engine_of
 from unroll.experiment.experiment import Experiment
+from unroll.experiment.run_names import shape_of
 from unroll.runs.perplexities import token_nll
 from unroll.sweep import measuring
 from unroll.sweep.plan import Fleet, Plan
 from unroll.training import memory
 from unroll.training.learner import Learner
 
-FEW, MANY = 500, 2000  # tokens that are scored in a trial
+FEW, MANY = 200, 800  # tokens that are scored in a trial
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,20 @@ class Tried:
 
 
 def tried(plan: Plan, experiments: Mapping[str, Experiment], library: Library) -> Tried:
-    """The cost of all fleets; those alike had the same pace when the plan was made, and one of them is tried."""
+    """The cost of all fleets; of those with one shape, one pace and the same sampling procedures one is tried."""
     alike: dict[Any, list[Fleet]] = {}
     for fleet in plan.fleets:
-        alike.setdefault((len(fleet.runs), fleet.milliseconds, fleet.threads), []).append(fleet)
+        members = [experiments[name] for name in fleet.runs]
+        procedures = tuple(sorted(e.scheme.sample for e in members))
+        key = (
+            fleet.milliseconds,
+            fleet.threads,
+            procedures,
+            shape_of(members[0]),
+            members[0].scheme.k2,
+            members[0].rows,
+        )
+        alike.setdefault(key, []).append(fleet)
     batch = score = token = 0.0
     for fleets in alike.values():
         first, share = fleets[0], sum(fleet.work for fleet in fleets) / fleets[0].work
@@ -63,15 +74,20 @@ def _fleet(fleet: Fleet, experiments: Sequence[Experiment], library: Library) ->
     torch.set_num_threads(runs[0].threads or 1)
     model = Learner(runs, corpora, engine_of(device, runs[0].kernel)).model
 
+    procedures = [run.scheme.sample for run in runs]
+
     def seconds(tokens: int) -> float:
         texts = [
             torch.from_numpy(corpus.test_ids(run.split_seed)[: k2 + tokens].astype("int64")).to(device)
             for run, corpus in zip(runs, corpora, strict=True)
         ]
-        began = time.perf_counter()
-        token_nll(model, texts, k2, runs[0].scheme.sample)
-        devices.wait(device)
-        return time.perf_counter() - began
+        taken = 0.0
+        for procedure in dict.fromkeys(procedures):  # a run is scored under its own, beside others of the same
+            began = time.perf_counter()
+            token_nll(model, texts, k2, procedure)
+            devices.wait(device)
+            taken += (time.perf_counter() - began) * procedures.count(procedure) / len(procedures)
+        return taken
 
     seconds(FEW)  # does what is done only once
     few, many = seconds(FEW), seconds(MANY)
