@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ from unroll.sweep.sweep import Stage
 
 TINY: dict[str, Any] = {"k2": 6, "hidden": 6, "dense": 8, "rows": 3, "device": "cpu", "threads": 1}
 LENGTHS = (5, None, 6, None, 8, 12, None)  # the rounds of the three stages
-NEXT = Rounds.next
 
 
 @pytest.fixture(autouse=True)
@@ -83,11 +82,11 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Advice]:
-    with pytest.MonkeyPatch.context() as patch:
+def done(tmp_path_factory: pytest.TempPathFactory) -> Advice:
+    with pytest.MonkeyPatch.context() as patch:  # undone at once: a test that sets no rounds has those of the clock
         patch.setitem(TINY, "kernel", "stacked")
         Lengths(patch, *LENGTHS)
-        yield driven(tmp_path_factory.mktemp("advice") / "done")
+        return driven(tmp_path_factory.mktemp("advice") / "done")
 
 
 def folder_of(advice: Advice) -> AdviceFolder:
@@ -363,8 +362,7 @@ def test_more_time_goes_on_with_the_last_stage_alone(tmp_path: Path, monkeypatch
         driven(tmp_path / "more")
 
 
-def test_no_run_of_a_pilot_is_longer_than_the_full_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rounds, "next", NEXT)
+def test_no_run_of_a_pilot_is_longer_than_the_full_run(tmp_path: Path) -> None:
     found = driven(tmp_path / "short", asked_for(batches=12))  # a clock that stands still leaves time for any length
     folder = AdviceFolder(tmp_path / "short")
     assert {folder.stage(name).progress.rounds[-1] for name in STAGES} == {12}

@@ -26,7 +26,8 @@ from unroll.training import preflight
 METHOD = (
     "Perplexities of the pilot are those of the {chosen_on}, at each run's best evaluation, all on the same tokens. "
     "Those after a full run are expected: the curves of the pilot, drawn on as a power law. How sure: paired by seed, "
-    "1 less the chance with which equal settings differ as much."
+    "1 less the chance with which equal settings differ as much. How far curves may be drawn on wrongly is no part of "
+    "that: the interval of the expected test perplexity has it."
 )
 
 

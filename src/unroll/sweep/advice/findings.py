@@ -62,14 +62,7 @@ def resets(facts: Facts) -> str | None:
     )
 
 
-def never_shuffle(facts: Facts) -> str | None:
-    """Never shuffle single-loss."""
-    if facts["settings"][facts["taken"]]["training"] != "single-loss":
-        return None
-    return "Do not shuffle the windows of single-loss: only one token in k1 would ever be its label."
-
-
-FINDINGS: tuple[Callable[[Facts], str | None], ...] = (stop_in_time, single_loss, drift, resets, never_shuffle)
+FINDINGS: tuple[Callable[[Facts], str | None], ...] = (stop_in_time, single_loss, drift, resets)
 
 
 def notes(facts: Facts) -> list[str]:

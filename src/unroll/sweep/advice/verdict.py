@@ -17,6 +17,7 @@ from unroll.sweep.comparison import paired
 from unroll.sweep.comparison.paired import Placed
 
 EQUAL = {"quality": candidates.ALIKE, "speed": 0.05, "memory": 0.05}  # of the nats of the best
+SAME_SIZE = 1.1  # times the numbers of another model
 UNTOLD = 4.0  # times that: what seeds do not tell from the best counts as equal within it
 
 
@@ -45,7 +46,7 @@ def decide(found: tuple[Sequence[Finalist], int], need: str) -> Verdict:
     ranked = [finalists[p.name] for p in order]
     best = mean(ranked[0])
     equal = [one for one, place in zip(ranked, placed, strict=True) if _equal(one, place, best, need)]
-    taken = min(equal or ranked[:1], key=(lambda one: (weights(one), mean(one))) if need == "memory" else _price)
+    taken = min(equal or ranked[:1], key=_size if need == "memory" else _price)
     return Verdict(tuple(ranked), tuple(placed), taken, full, need)
 
 
@@ -62,6 +63,11 @@ def mean(one: Finalist) -> float:
 def weights(one: Finalist) -> int:
     """How many numbers its weights are."""
     return sizes.weights_numbers(one.experiment, one.experiment.unique or 1)
+
+
+def _size(one: Finalist) -> tuple[float, float]:
+    """Its weights, to a tenth or so: a learned first state more or less is no size."""
+    return float(round(math.log(weights(one), SAME_SIZE))), mean(one)
 
 
 def _price(one: Finalist) -> tuple[float, ...]:
