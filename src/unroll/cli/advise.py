@@ -55,7 +55,7 @@ def advise(
     from unroll.sweep.advice.drive import drive
     from unroll.sweep.advice.folder import AdviceFolder
     from unroll.sweep.advice.shown import read
-    from unroll.sweep.comparison.shown import WIDTH
+    from unroll.sweep.answer_shown import WIDTH
     from unroll.sweep.paced.clock import clock
 
     options.require_save_every(save_every)

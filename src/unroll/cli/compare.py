@@ -65,11 +65,12 @@ def compare(
 
     from unroll.cli.sweep_display import show_failures, watch
     from unroll.corpus.open_corpora import Library
+    from unroll.sweep.answer_shown import WIDTH
     from unroll.sweep.comparison import asked as asking
     from unroll.sweep.comparison.compare import default_out
     from unroll.sweep.comparison.drive import drive
     from unroll.sweep.comparison.folder import ComparisonFolder
-    from unroll.sweep.comparison.shown import WIDTH, read
+    from unroll.sweep.comparison.shown import read
     from unroll.sweep.paced.clock import clock
 
     settings = {**options.said(given), "k2": k2}
