@@ -16,7 +16,7 @@ from unroll.model.head import LEAK
 
 
 @pytest.mark.parametrize("clipping", [False, True], ids=["unclipped", "clipped"])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @every_cell
 def test_every_kernel_equals_the_reference(cell: str, peepholes: str, layers: int, clipping: bool) -> None:
     B, H = 17, 48
@@ -29,7 +29,10 @@ def test_every_kernel_equals_the_reference(cell: str, peepholes: str, layers: in
 
 
 @pytest.mark.parametrize(("cell", "peepholes"), [("lstm", "paper"), ("gru", "off"), ("rnn", "off")])
-@pytest.mark.parametrize(("H", "B"), [(128, 64), (100, 65), (40, 1), (33, 400)])
+@pytest.mark.parametrize(
+    ("H", "B"),
+    [(100, 65), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((128, 64), (40, 1), (33, 400)))],
+)
 def test_every_division_of_the_work_equals_the_reference(H: int, B: int, cell: str, peepholes: str) -> None:
     net = network(cells.load(cell, peepholes), 2, 2, H, 33, UNCLIPPED, CPU)
     for threads in (1, 2, 3):
@@ -47,6 +50,7 @@ def test_bfloat16_differs_from_float32_by_its_rounding() -> None:
         assert UNIT["bfloat16"] / 16 < error, name
 
 
+@pytest.mark.slow
 def test_a_processor_without_bfloat16_computes_the_same_bits_as_one_with_vectors_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
