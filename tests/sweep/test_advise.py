@@ -320,7 +320,7 @@ from pathlib import Path
 import unroll
 from sweeping import corpus
 from sweep.test_advise import TINY
-unroll.advise(corpus(), 60, out=Path(sys.argv[2]), progress=False, most=1, learning_rate=0.01, batches=40, **TINY)
+unroll.advise(corpus(), 60, out=Path(sys.argv[2]), progress=False, most=1, learning_rate=0.01, batches=10**6, **TINY)
 """
 
 
@@ -342,8 +342,8 @@ def test_killed_again_and_again_it_ends_with_advice_and_keeps_its_budget(tmp_pat
     found = read(AdviceFolder(tmp_path / "k"))
     assert len(found.sentences) == 5
     # What a killed process spent since it last wrote its clock down is not counted: five seconds at most, each time.
-    assert found.facts["clocks"]["spent"] <= 60 * 1.25 + 5
-    assert time.monotonic() - began < 60 * 1.25 + 14 * (kills + 1)
+    assert found.facts["clocks"]["spent"] <= 60 * 1.5
+    assert time.monotonic() - began < 60 * 1.5 + 14 * (kills + 1)
 
 
 def test_more_time_goes_on_with_the_last_stage_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
